@@ -1,0 +1,110 @@
+"""PosteriorClient: what every method's client does, under Flower's NumPyClient interface."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from fedivon_app.core.metrics import Tally
+from fedivon_app.core.predict import predict_mean
+from flwr.app import RecordDict
+from flwr.client import NumPyClient
+from torch import Tensor, nn
+
+from clients.data import Partition, classes, network, pick_device, tensors
+from fedivon_app.core.codec import Codec, Payload, Raw
+from fedivon_app.core.posterior import Posterior
+from fedivon_app.core.settings import ClientSettings, Settings
+
+
+@dataclass(frozen=True)
+class Task:
+    """One round of local training: the data in memory, the rate of the round, and the order of the examples."""
+
+    inputs: Tensor
+    labels: Tensor
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    generator: torch.Generator
+
+    def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Every example once an epoch, shuffled."""
+        for _ in range(self.epochs):
+            order = torch.randperm(len(self.labels), generator=self.generator).to(self.labels.device)
+            for rows in order.split(self.batch_size):
+                yield self.inputs[rows], self.labels[rows]
+
+
+class PosteriorClient(NumPyClient):
+    """The shared half of every client. A method says in `train` how a posterior becomes the client's own."""
+
+    Settings: type[ClientSettings] = ClientSettings
+
+    def __init__(self, settings: Settings, partition: Partition, state: RecordDict | None = None):
+        self.settings, self.partition = settings, partition
+        self.state = RecordDict() if state is None else state  # what lasts from round to round
+        self.codec: Codec = Raw()
+        self.device = pick_device(settings.client.device)
+        self.flat = network(
+            settings.model, partition.source.shape, classes(settings.data, partition.source), self.device
+        )
+        self.loss_sum = self.steps = 0
+
+    def train(self, start: Payload, task: Task) -> Posterior:
+        """The client's posterior after local training from the server's `start`."""
+        raise TypeError(f"{type(self).__name__} does not say how it trains")
+
+    def loss(self, inputs: Tensor, labels: Tensor) -> Tensor:
+        """Mean cross-entropy of a minibatch; also counted for the round's metrics."""
+        loss = nn.functional.cross_entropy(self.flat.module(inputs), labels)
+        self.loss_sum, self.steps = self.loss_sum + loss.detach(), self.steps + 1
+        return loss
+
+    def get_properties(self, config: dict[str, Any]) -> dict[str, Any]:
+        source = self.partition.source
+        return {
+            "num-train": len(self.partition.train),
+            "num-test": len(self.partition.test),
+            "shape": list(source.shape),
+            "num-classes": source.num_classes,
+        }
+
+    def fit(self, parameters: list[np.ndarray], config: dict[str, Any]) -> tuple[list[np.ndarray], int, dict[str, Any]]:
+        began = time.perf_counter()
+        start = self.codec.decode(dict(zip(config["keys"], parameters, strict=True)))
+        task = self.task(config)
+        self.flat.load(start.posterior.mean)
+        if start.buffers is not None:
+            self.flat.load_buffers(start.buffers)
+        self.flat.module.train()
+        posterior = self.train(start, task)
+        result = self.codec.encode(Payload(posterior, self.flat.buffers, start.extras), start)
+        metrics = {"loss": float(self.loss_sum) / max(self.steps, 1), "seconds": time.perf_counter() - began}
+        return [result[key] for key in config["keys"]], len(task.labels), metrics
+
+    def task(self, config: dict[str, Any]) -> Task:
+        """The round's data and randomness, a function of the seed, the round and the partition."""
+        seeds = np.random.SeedSequence([self.settings.seed, config["round"], self.partition.number]).generate_state(2)
+        torch.manual_seed(int(seeds[0]))
+        images, labels = self.examples("train", self.partition.train)
+        client = self.settings.client
+        shuffle = torch.Generator().manual_seed(int(seeds[1]))
+        return Task(images, labels, client.epochs, client.batch_size, config["learning-rate"], shuffle)
+
+    def examples(self, part: str, rows: np.ndarray) -> tuple[Tensor, Tensor]:
+        source, settings = self.partition.source, self.settings
+        x, y = (source.x_train, source.y_train) if part == "train" else (source.x_test, source.y_test)
+        return tensors(x[rows], y[rows], settings.data.scaling, settings.model.channels_last, self.device)
+
+    def evaluate(self, parameters: list[np.ndarray], config: dict[str, Any]) -> tuple[float, int, dict[str, Any]]:
+        """The received (global) model at its mean on the client's own test part, as statistics that can be pooled."""
+        start = self.codec.decode(dict(zip(config["keys"], parameters, strict=True)))
+        images, labels = self.examples("test", self.partition.test)
+        probabilities = predict_mean(self.flat, start.posterior, images, buffers=start.buffers)
+        tally = Tally.of(probabilities, labels.cpu().numpy())
+        return tally.scores()["nll"], len(labels), tally.to_dict()

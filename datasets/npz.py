@@ -1,0 +1,122 @@
+"""The user's own data: one `.npz` file with its own train and test part.
+
+Keys: x_train, y_train, x_test, y_test; optional, in pairs: subclass_train and subclass_test (fine labels below y),
+owner_train and owner_test (client of each row). Pictures are (N, H, W) or (N, H, W, C), tables (N, D).
+"""
+
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from datasets.base import DataError, Source, whole_number
+
+PARTS = ("train", "test")
+REQUIRED = ("x_train", "y_train", "x_test", "y_test")
+OPTIONAL = ("subclass", "owner")
+UNREADABLE = (OSError, ValueError, EOFError, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error)
+
+
+def npz(*, path: str | Path | None = None, num_classes: int | None = None) -> Source:
+    """Read and check the file; `num_classes` defaults to the largest label + 1."""
+    if path is None:
+        raise DataError("npz: no file given; set path to an .npz file with x_train, y_train, x_test and y_test.")
+    if num_classes is not None:
+        whole_number(num_classes, "npz: num_classes", 1)
+    raw = read_arrays(Path(path))
+    return checked_source("npz", str(path), raw, num_classes)
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays that the format knows; never unpickles anything."""
+    if not path.exists():
+        raise DataError(f"{path}: there is no such file.")
+    try:
+        archive = np.load(path, allow_pickle=False)
+    except UNREADABLE as error:
+        raise DataError(f"{path}: not a readable .npz file ({one_line(error)}).") from error
+    if not isinstance(archive, np.lib.npyio.NpzFile):
+        raise DataError(f"{path}: holds one bare array; save it with numpy.savez(file, x_train=..., ...).")
+    with archive:
+        missing = [key for key in REQUIRED if key not in archive.files]
+        if missing:
+            found = ", ".join(archive.files) or "nothing"
+            raise DataError(f"{path}: no key {missing[0]!r}; needed are {', '.join(REQUIRED)} (found: {found}).")
+        for kind in OPTIONAL:
+            held = [f"{kind}_{part}" in archive.files for part in PARTS]
+            if any(held) and not all(held):
+                raise DataError(f"{path}: {kind}_train and {kind}_test belong together; one of them is missing.")
+        arrays = {}
+        for key in (*REQUIRED, *(f"{kind}_{part}" for kind in OPTIONAL for part in PARTS)):
+            if key not in archive.files:
+                continue
+            try:
+                arrays[key] = archive[key]
+            except UNREADABLE as error:
+                raise DataError(f"{path}: key {key!r} cannot be read ({one_line(error)}).") from error
+    return arrays
+
+
+def checked_source(name: str, where: str, raw: dict[str, np.ndarray], num_classes: int | None) -> Source:
+    """A Source of the arrays if they are sound; `where` begins every complaint."""
+    arrays = {}
+    for part in PARTS:
+        x = checked_inputs(where, f"x_{part}", raw[f"x_{part}"])
+        arrays[f"x_{part}"] = x
+        for kind in ("y", *OPTIONAL):
+            if (key := f"{kind}_{part}") in raw:
+                arrays[key] = checked_labels(where, key, raw[key], len(x), num_classes if kind == "y" else None)
+    one, other = arrays["x_train"], arrays["x_test"]
+    if one.shape[1:] != other.shape[1:] or one.dtype != other.dtype:
+        raise DataError(
+            f"{where}: x_train and x_test differ in kind: inputs of shape {one.shape[1:]} ({one.dtype}) "
+            f"and {other.shape[1:]} ({other.dtype})."
+        )
+    largest = max(int(arrays["y_train"].max()), int(arrays["y_test"].max()))
+    return Source(name, **arrays, num_classes=largest + 1 if num_classes is None else num_classes)
+
+
+def checked_inputs(where: str, key: str, x: np.ndarray) -> np.ndarray:
+    """uint8 stays; floats become float32; other integers become uint8 (pictures) or float32 (tables)."""
+    if x.ndim not in (2, 3, 4):
+        raise DataError(f"{where}: {key} has {x.ndim} dimensions; (N, D), (N, H, W) or (N, H, W, C) is needed.")
+    if x.size == 0:
+        raise DataError(f"{where}: {key} is empty (shape {x.shape}).")
+    if x.ndim == 4 and x.shape[3] > 4 and x.shape[1] <= 4:
+        raise DataError(f"{where}: {key} has shape {x.shape}; the channels come last, (N, H, W, C).")
+    if x.dtype == np.uint8:
+        return x
+    if x.dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            x = x.astype(np.float32)
+        if not np.isfinite(x).all():
+            raise DataError(f"{where}: {key} holds values that are not finite in float32 (NaN, infinity or too large).")
+        return x
+    if x.dtype.kind not in "iub":
+        raise DataError(f"{where}: {key} holds {x.dtype}; numbers are needed.")
+    if x.ndim == 2:
+        return x.astype(np.float32)
+    if x.min() < 0 or x.max() > 255:
+        raise DataError(f"{where}: {key} holds integers from {x.min()} to {x.max()}; pixels are 0 to 255 (or floats).")
+    return x.astype(np.uint8)
+
+
+def checked_labels(where: str, key: str, y: np.ndarray, length: int, num_classes: int | None) -> np.ndarray:
+    """One whole number of at least 0, and below `num_classes` if that is given, for each of `length` rows."""
+    if y.ndim != 1:
+        raise DataError(f"{where}: {key} has shape {y.shape}; one label a row, shape (N,), is needed.")
+    if len(y) != length:
+        raise DataError(f"{where}: {key} has {len(y)} rows, but x has {length}.")
+    if y.dtype.kind not in "iu":
+        raise DataError(f"{where}: {key} holds {y.dtype}; labels are integers.")
+    if y.min() < 0:
+        raise DataError(f"{where}: {key} holds the label {y.min()}; labels begin at 0.")
+    if num_classes is not None and y.max() >= num_classes:
+        raise DataError(f"{where}: {key} holds the label {y.max()}, out of range for {num_classes} classes.")
+    return y.astype(np.int64)
+
+
+def one_line(error: Exception) -> str:
+    """The first line of an error's text, or its kind if it has none."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

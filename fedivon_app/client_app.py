@@ -1,0 +1,63 @@
+"""The ClientApp: one message, one call of the method's NumPyClient, one reply."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import Any
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from clients.base import PosteriorClient
+from clients.data import partition_of
+from fedivon_app.core.settings import Settings
+from fedivon_app.methods import method, settings_of
+
+app = ClientApp()
+
+
+@lru_cache(maxsize=4)
+def _settings(text: str) -> Settings:
+    return settings_of(json.loads(text)["strategy"]).model_validate_json(text)
+
+
+def _client(message: Message, context: Context) -> tuple[PosteriorClient, dict[str, Any]]:
+    config = dict(message.content["config"])
+    settings = _settings(config.pop("settings"))
+    client = method(settings.strategy).client(settings, partition_of(settings, context.node_config), context.state)
+    return client, config
+
+
+def _parameters(message: Message, config: dict[str, Any]) -> list:
+    record = message.content["posterior"]
+    config["keys"] = list(record)
+    return [array.numpy() for array in record.values()]
+
+
+@app.query()
+def query(message: Message, context: Context) -> Message:
+    """The roll call; what keeps this node from working is told, not raised, so that the server can name it."""
+    properties: dict[str, Any] = {"partition-id": int(context.node_config.get("partition-id", 0))}
+    try:
+        client, config = _client(message, context)
+        properties |= client.get_properties(config)
+    except (ValueError, OSError) as error:
+        properties["error"] = " ".join(str(error).split())
+    return Message(RecordDict({"properties": ConfigRecord(properties)}), reply_to=message)
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    client, config = _client(message, context)
+    arrays, num_examples, metrics = client.fit(_parameters(message, config), config)
+    record = ArrayRecord({key: Array(array) for key, array in zip(config["keys"], arrays, strict=True)})
+    reply = {"posterior": record, "metrics": MetricRecord({"num-examples": num_examples, **metrics})}
+    return Message(RecordDict(reply), reply_to=message)
+
+
+@app.evaluate()
+def evaluate(message: Message, context: Context) -> Message:
+    client, config = _client(message, context)
+    _, num_examples, metrics = client.evaluate(_parameters(message, config), config)
+    return Message(RecordDict({"metrics": MetricRecord({"num-examples": num_examples, **metrics})}), reply_to=message)

@@ -1,0 +1,302 @@
+"""IVON, the improved variational online Newton optimizer (Shen et al. 2024), on flat buffers.
+
+It learns q(theta) = N(m, 1/s), s = ess (h + wd), by the step of Pal et al. 2025, Algorithm 1:
+
+    theta ~ q,  g_hat = gradient of the mean minibatch loss at theta
+    h_hat = g_hat (theta - m) ess (h + wd) - u
+    g = b1 g + (1 - b1) g_hat
+    h = b2 h + (1 - b2) h_hat + 0.5 (1 - b2)^2 (h - h_hat)^2 / (h + wd)
+    m = m - lr clip[ (g / (1 - b1^t) + wd (m - m_p) + v - u m) / (h + wd) ]
+
+`wd` is the scalar weight decay with m_p = 0, or, under a Gaussian prior N(m_p, 1/s_p), the vector s_p / ess. The
+duals (v, u) are zero unless given. The buffer that is kept is d = h + wd = s/ess: with y = 1 + (1 - b2)(h_hat - h)/d
+the second line above is d <- d (1 + y^2) / 2, which is positive whatever the gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from math import inf, isinf
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedivon_app.core.posterior import Posterior
+
+_SMALLEST, _LARGEST = 1e-30, 1e30  # bounds of d: far outside what is meant, inside what float32 can square-root
+
+
+class IVON(torch.optim.Optimizer):
+    """The optimizer; interface and random numbers as in the `ivon-opt` package.
+
+        with optimizer.sampled_params(train=True):
+            loss(model(inputs), labels).backward()
+        optimizer.step()
+
+    The parameters become views of one flat vector (and their gradients of another), unless they are so already.
+    Inside `sampled_params` they hold a draw from the posterior, outside of it the posterior's mean.
+    """
+
+    def __init__(
+        self,
+        params,
+        lr: float,
+        ess: float,
+        hess_init: float = 1.0,
+        beta1: float = 0.9,
+        beta2: float = 0.99999,
+        weight_decay: float = 1e-4,
+        mc_samples: int = 1,
+        clip_radius: float = inf,
+        debias: bool = True,
+        rescale_lr: bool = True,
+        prior: Posterior | None = None,
+        dual: tuple[np.ndarray, np.ndarray] | None = None,
+    ):
+        _check(lr >= 0, "lr", lr, "at least 0")
+        _check(ess > 0, "ess", ess, "above 0")
+        _check(hess_init >= 0, "hess_init", hess_init, "at least 0")
+        _check(0 <= beta1 < 1, "beta1", beta1, "at least 0 and below 1")
+        _check(0 <= beta2 <= 1, "beta2", beta2, "between 0 and 1")
+        _check(weight_decay >= 0, "weight_decay", weight_decay, "at least 0")
+        _check(mc_samples >= 1, "mc_samples", mc_samples, "at least 1")
+        _check(clip_radius > 0, "clip_radius", clip_radius, "above 0")
+        defaults = {
+            "lr": lr,
+            "ess": ess,
+            "hess_init": hess_init,
+            "beta1": beta1,
+            "beta2": beta2,
+            "weight_decay": weight_decay,
+            "clip_radius": clip_radius,
+        }
+        super().__init__(params, defaults)
+        self.mc_samples, self.debias, self.rescale_lr = mc_samples, debias, rescale_lr
+        self.current_step = 0
+        self._parameters = [p for group in self.param_groups for p in group["params"]]
+        if any(p.dtype != torch.float32 for p in self._parameters):
+            raise ValueError("IVON works on float32 parameters; cast the model with .float()")
+        self._theta = flat_view([p.data for p in self._parameters])
+        for p, view in zip(self._parameters, _split(self._theta, self._parameters), strict=True):
+            p.data = view
+        gradients = [p.grad for p in self._parameters]
+        missing = any(gradient is None for gradient in gradients)
+        self._gradient = torch.zeros_like(self._theta) if missing else flat_view(gradients)
+        self._gradient_views = _split(self._gradient, self._parameters)
+        self._mean = self._theta.clone()
+        self._momentum = torch.zeros_like(self._theta)
+        self._noise = torch.empty_like(self._theta)  # theta - m, then g_hat (theta - m)
+        self._scratch = torch.empty_like(self._theta)
+        self._gradient_sum = self._noise_sum = None  # only where more than one sample is drawn a step
+        self._samples = 0
+        self._prior_mean, prior_precision = self._vectors(prior and (prior.mean, prior.precision), "prior")
+        self._dual = self._vectors(dual, "dual")
+        self._scaled = torch.empty_like(self._theta)  # d = h + wd = precision / ess
+        offset = 0
+        for group in self.param_groups:
+            end = offset + sum(p.numel() for p in group["params"])
+            group["slice"] = (offset, end)
+            decay = group["weight_decay"] if prior is None else prior_precision[offset:end] / group["ess"]
+            group["decay"] = decay
+            self._scaled[offset:end] = group["hess_init"] + decay
+            offset = end
+        if not bool((self._scaled > 0).all()):
+            raise ValueError("hess_init + weight_decay (or the prior's precision / ess) must be above 0 everywhere")
+
+    def _vectors(self, pair, name: str) -> tuple[Tensor | None, Tensor | None]:
+        if pair is None:
+            return None, None
+        tensors = tuple(torch.as_tensor(np.asarray(a, np.float32), device=self._theta.device) for a in pair)
+        for tensor in tensors:
+            if tensor.shape != self._theta.shape:
+                raise ValueError(f"the {name} has {tensor.numel()} values; the parameters have {self._theta.numel()}")
+        return tensors
+
+    def zero_grad(self, set_to_none: bool = False) -> None:
+        """Clears the flat gradient; its views stay bound, whatever `set_to_none` says."""
+        self._gradient.zero_()
+        for p, view in zip(self._parameters, self._gradient_views, strict=True):
+            if p.requires_grad and p.grad is not view:
+                p.grad = view
+
+    def _collect_gradient(self) -> Tensor:
+        """The flat gradient, also where somebody put other tensors into `p.grad` (`model.zero_grad()` does)."""
+        for p, view in zip(self._parameters, self._gradient_views, strict=True):
+            if p.requires_grad and p.grad is not view:
+                view.zero_() if p.grad is None else view.copy_(p.grad)
+                p.grad = view
+        return self._gradient
+
+    @contextmanager
+    def sampled_params(self, train: bool = False) -> Iterator[None]:
+        """The parameters hold a draw from the posterior inside; with `train`, their gradient counts for `step`."""
+        with torch.no_grad():
+            self._noise.normal_()
+            for part, group in self._groups(self._scaled):
+                std = self._scratch[slice(*group["slice"])]
+                torch.mul(part, group["ess"], out=std).rsqrt_()
+            self._noise.mul_(self._scratch)
+            torch.add(self._mean, self._noise, out=self._theta)
+            if train:
+                self.zero_grad()
+        try:
+            yield
+            if train:
+                self._keep_sample()
+        finally:
+            with torch.no_grad():
+                self._theta.copy_(self._mean)
+
+    @torch.no_grad()
+    def _keep_sample(self) -> None:
+        gradient = self._collect_gradient()
+        self._noise.mul_(gradient)
+        self._samples += 1
+        if self.mc_samples == 1 and self._samples == 1:
+            return
+        if self._samples == 1:
+            self._gradient_sum, self._noise_sum = gradient.clone(), self._noise.clone()
+        elif self._gradient_sum is None:
+            raise RuntimeError(
+                f"{self._samples} samples were drawn before one step; say so with IVON(..., mc_samples={self._samples})"
+            )
+        else:
+            self._gradient_sum.add_(gradient)
+            self._noise_sum.add_(self._noise)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
+        """One step of m and h from the samples drawn since the last one; `closure` draws them itself if given."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = sum(closure() for _ in range(self.mc_samples)) / self.mc_samples
+        if self._samples == 0:
+            raise RuntimeError(
+                "step() needs a gradient: run backward() inside `with optimizer.sampled_params(train=True)`"
+            )
+        gradient, noise_gradient = self._gradient, self._noise
+        if self._gradient_sum is not None:
+            gradient, noise_gradient = self._gradient_sum.div_(self._samples), self._noise_sum.div_(self._samples)
+        self.current_step += 1
+        for scaled, group in self._groups(self._scaled):
+            self._update(group, scaled, gradient, noise_gradient)
+        self._theta.copy_(self._mean)
+        self._samples, self._gradient_sum, self._noise_sum = 0, None, None
+        return loss
+
+    def _update(self, group: dict, scaled: Tensor, gradient: Tensor, noise_gradient: Tensor) -> None:
+        part = slice(*group["slice"])
+        mean, momentum, temporary = self._mean[part], self._momentum[part], self._scratch[part]
+        decay, rate = group["decay"], 1 - group["beta2"]
+        dual_mean, dual_precision = (vector if vector is None else vector[part] for vector in self._dual)
+
+        # y = 1 + rate (h_hat - h)/d, with h_hat = d ess (noise gradient) - u and h = d - decay
+        growth = noise_gradient[part].mul_(rate * group["ess"]).add_(1 - rate)
+        torch.reciprocal(scaled, out=temporary)
+        if dual_precision is not None:
+            growth.addcmul_(temporary, decay - dual_precision, value=rate)
+        elif isinstance(decay, Tensor):
+            growth.addcmul_(temporary, decay, value=rate)
+        else:
+            growth.add_(temporary, alpha=rate * decay)
+        momentum.lerp_(gradient[part], 1 - group["beta1"])
+        scaled.addcmul_(scaled, growth.square_()).mul_(0.5).clamp_(_SMALLEST, _LARGEST)
+
+        # the mean's gradient, then the preconditioned step
+        if self._prior_mean is None:
+            torch.mul(mean, decay, out=temporary)
+        else:
+            torch.sub(mean, self._prior_mean[part], out=temporary).mul_(decay)
+        correction = 1 - group["beta1"] ** self.current_step if self.debias else 1.0
+        temporary.add_(momentum, alpha=1 / correction)
+        if dual_mean is not None:
+            temporary.add_(dual_mean).addcmul_(dual_precision, mean, value=-1)
+        learning_rate = group["lr"] * (group["hess_init"] + decay) if self.rescale_lr else group["lr"]
+        if isinf(group["clip_radius"]) and not isinstance(learning_rate, Tensor):
+            mean.addcdiv_(temporary, scaled, value=-learning_rate)
+        else:
+            mean.sub_(temporary.div_(scaled).clamp_(-group["clip_radius"], group["clip_radius"]).mul_(learning_rate))
+
+    def _groups(self, vector: Tensor) -> Iterator[tuple[Tensor, dict]]:
+        for group in self.param_groups:
+            yield vector[slice(*group["slice"])], group
+
+    def _per_group(self, key: str) -> Tensor:
+        values = torch.empty_like(self._theta)
+        for part, group in self._groups(values):
+            part.copy_(torch.as_tensor(group[key]))
+        return values
+
+    @property
+    def hess(self) -> Tensor:
+        """h = s/ess - wd, a new flat tensor; assign to it to set it."""
+        return self._scaled - self._per_group("decay")
+
+    @hess.setter
+    def hess(self, value) -> None:
+        value = torch.as_tensor(value, dtype=torch.float32, device=self._theta.device)
+        self.precision = (value + self._per_group("decay")) * self._per_group("ess")
+
+    @property
+    def precision(self) -> Tensor:
+        """s = ess (h + wd), a new flat tensor; assign to it to set it."""
+        return self._scaled * self._per_group("ess")
+
+    @precision.setter
+    def precision(self, value) -> None:
+        value = torch.as_tensor(value, dtype=torch.float32, device=self._theta.device)
+        if value.shape != self._theta.shape:
+            raise ValueError(f"got {value.numel()} values for {self._theta.numel()} parameters")
+        if not bool((value > 0).all()):
+            raise ValueError("hess + weight_decay must be above 0 everywhere: it is the posterior's precision / ess")
+        torch.div(value, self._per_group("ess"), out=self._scaled)
+
+    def posterior(self) -> Posterior:
+        """The Gaussian learned so far, as new arrays."""
+        return Posterior(self._mean.cpu().numpy().copy(), self.precision.cpu().numpy())
+
+    def state_dict(self) -> dict:
+        groups = [{k: v for k, v in g.items() if k not in ("params", "decay")} for g in self.param_groups]
+        state = {"step": self.current_step, "momentum": self._momentum.clone(), "precision": self.precision}
+        return {"state": state | {"mean": self._mean.clone()}, "param_groups": groups}
+
+    @torch.no_grad()
+    def load_state_dict(self, state_dict: dict) -> None:
+        """Restores hyper-parameters, mean, momentum, precision and the step count (not the prior, nor the duals)."""
+        saved = state_dict["param_groups"]
+        if [tuple(g["slice"]) for g in saved] != [g["slice"] for g in self.param_groups]:
+            raise ValueError("the saved state has other parameter groups than this optimizer")
+        for group, values in zip(self.param_groups, saved, strict=True):
+            group.update({k: v for k, v in values.items() if k != "slice"})
+            if not isinstance(group["decay"], Tensor):
+                group["decay"] = group["weight_decay"]
+        state = state_dict["state"]
+        self.current_step = state["step"]
+        self._momentum.copy_(state["momentum"])
+        self.precision = state["precision"]
+        self._mean.copy_(state["mean"])
+        self._theta.copy_(self._mean)
+
+
+def flat_view(tensors: Sequence[Tensor]) -> Tensor:
+    """One flat vector over `tensors`: the one that they already are consecutive views of, or else a new one."""
+    first, offset = tensors[0], tensors[0].storage_offset()
+    for tensor in tensors:
+        same = tensor.untyped_storage().data_ptr() == first.untyped_storage().data_ptr()
+        if not (same and tensor.is_contiguous() and tensor.storage_offset() == offset):
+            return torch.cat([t.detach().reshape(-1) for t in tensors])
+        offset += tensor.numel()
+    numel = offset - first.storage_offset()
+    return first.new_empty(0).set_(first.untyped_storage(), first.storage_offset(), (numel,))
+
+
+def _split(vector: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
+    return [part.view_as(p) for part, p in zip(vector.split([p.numel() for p in like]), like, strict=True)]
+
+
+def _check(condition: bool, name: str, value: float, right: str) -> None:
+    if not condition:
+        raise ValueError(f"IVON: {name} is {value}; it must be {right}")

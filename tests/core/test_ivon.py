@@ -1,0 +1,257 @@
+"""IVON: agreement with the reference package, closed forms on quadratics, and what must never break."""
+
+from math import inf
+
+import ivon as reference
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.datasets import load_digits
+from torch import nn
+
+from fedivon_app.core.flat import Flat
+from fedivon_app.core.ivon import IVON, flat_view
+from fedivon_app.core.posterior import Posterior
+
+DIGITS = load_digits()
+INPUTS = torch.tensor(DIGITS.data[:256] / 16, dtype=torch.float32)
+LABELS = torch.tensor(DIGITS.target[:256])
+
+
+def small_network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 10))
+
+
+def train(optimizer_class, steps: int, split_groups: bool = False, mc_samples: int = 1, **options):
+    model = small_network()
+    parameters = model.parameters()
+    if split_groups:
+        parameters = [{"params": model[0].parameters()}, {"params": model[2].parameters(), "lr": 0.02, "ess": 300.0}]
+    options = {"lr": 0.1, "ess": 500.0, "beta2": 0.99, "mc_samples": mc_samples} | options
+    optimizer = optimizer_class(parameters, **options)
+    torch.manual_seed(1)
+    for step in range(steps):
+        rows = slice(32 * (step % 8), 32 * (step % 8) + 32)
+        for _ in range(mc_samples):
+            with optimizer.sampled_params(train=True):
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(model(INPUTS[rows]), LABELS[rows]).backward()
+        optimizer.step()
+    return model, optimizer
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"mc_samples": 3},
+        {"clip_radius": 0.01},
+        {"rescale_lr": False, "debias": False, "hess_init": 0.5},
+        {"split_groups": True},
+    ],
+    ids=["default", "three samples", "clipped", "no rescaling, no debias", "parameter groups"],
+)
+def test_equals_the_reference_package_over_200_steps(options):
+    ours, our_optimizer = train(IVON, 200, **options)
+    theirs, their_optimizer = train(reference.IVON, 200, **options)
+    vector = nn.utils.parameters_to_vector
+    torch.testing.assert_close(vector(ours.parameters()), vector(theirs.parameters()), rtol=1e-4, atol=2e-6)
+    their_hess = torch.cat([group["hess"] for group in their_optimizer.param_groups])
+    torch.testing.assert_close(our_optimizer.hess, their_hess, rtol=1e-4, atol=1e-6)
+
+
+REPLICAS = 200  # independent copies of the problem, side by side in the flat vector; their average has little noise
+
+
+def fit(theta: nn.Parameter, loss, steps=5000, **options) -> Posterior:
+    """IVON with falling rates for m and h on a (REPLICAS, D) parameter; the average posterior over the replicas."""
+    optimizer = IVON([theta], lr=0.05, **options)
+    torch.manual_seed(3)
+    for step in range(steps):
+        left = 1 - step / steps
+        optimizer.param_groups[0] |= {"lr": 0.05 * left, "beta2": 1 - 0.003 * left}
+        with optimizer.sampled_params(train=True):
+            loss().backward()
+        optimizer.step()
+    found = optimizer.posterior()
+    return Posterior(*(array.reshape(REPLICAS, -1).mean(0) for array in (found.mean, found.precision)))
+
+
+def fit_quadratic(**options) -> Posterior:
+    """The loss 0.5 a (theta - c)^2, from near its minimum."""
+    theta = nn.Parameter((CENTRE + 0.1).repeat(REPLICAS, 1))
+    return fit(theta, lambda: (0.5 * CURVATURE * (theta - CENTRE) ** 2).sum(), **options)
+
+
+CURVATURE = torch.tensor([0.5, 1.0, 2.0, 4.0])
+CENTRE = torch.tensor([1.0, -2.0, 0.5, 3.0])
+
+
+def test_posterior_of_bayesian_linear_regression():
+    """y = X w + noise of variance 1, prior N(0, 1/delta): precision X'X + delta, mean (X'X + delta)^-1 X'y."""
+    rng = np.random.default_rng(0)
+    orthogonal = np.linalg.qr(rng.standard_normal((200, 4)))[0] * np.sqrt([60, 100, 150, 200])
+    response = orthogonal @ [1.0, -2.0, 0.5, 3.0] + rng.standard_normal(200)
+    delta = 10.0
+    exact_precision = np.diag(orthogonal.T @ orthogonal) + delta
+    exact_mean = (orthogonal.T @ response) / exact_precision
+    design, target = torch.tensor(orthogonal, dtype=torch.float32), torch.tensor(response, dtype=torch.float32)
+    weights = nn.Parameter(torch.zeros(REPLICAS, 4))
+    decay = {"ess": 200, "weight_decay": delta / 200}
+    found = fit(weights, lambda: 0.5 * (weights @ design.T - target).square().mean(1).sum(), **decay)
+    np.testing.assert_allclose(found.mean, exact_mean, atol=0.005)
+    np.testing.assert_allclose(found.precision, exact_precision, rtol=0.03)
+
+
+def test_a_gaussian_prior_gives_the_closed_form():
+    """s = ess a + s_p, m = (ess a c + s_p m_p) / s."""
+    prior = Posterior(np.tile([0.0, 1.0, -1.0, 2.0], REPLICAS), np.tile([5.0, 10.0, 40.0, 10.0], REPLICAS))
+    prior_mean, prior_precision = prior.mean[:4], prior.precision[:4]
+    found = fit_quadratic(ess=10, prior=prior)
+    precision = 10 * CURVATURE.numpy() + prior_precision
+    mean = (10 * CURVATURE.numpy() * CENTRE.numpy() + prior_precision * prior_mean) / precision
+    np.testing.assert_allclose(found.mean, mean, atol=0.01)
+    np.testing.assert_allclose(found.precision, precision, rtol=0.03)
+
+
+def test_duals_give_the_closed_form():
+    """s = ess (a - u) + s_p, m = (ess (a c - v) + s_p m_p) / s; the hessian may be negative, the precision not."""
+    prior = Posterior(np.tile([0.0, 1.0, -1.0, 2.0], REPLICAS), np.tile([5.0, 10.0, 40.0, 10.0], REPLICAS))
+    prior_mean, prior_precision = prior.mean[:4], prior.precision[:4]
+    dual = np.array([0.3, -0.2, 0.5, 0.0], np.float32), np.array([0.7, 0.4, 0.5, -1.0], np.float32)
+    found = fit_quadratic(ess=10, prior=prior, dual=[np.tile(vector, REPLICAS) for vector in dual])
+    precision = 10 * (CURVATURE.numpy() - dual[1]) + prior_precision
+    mean = (10 * (CURVATURE.numpy() * CENTRE.numpy() - dual[0]) + prior_precision * prior_mean) / precision
+    np.testing.assert_allclose(found.mean, mean, atol=0.01)
+    np.testing.assert_allclose(found.precision, precision, rtol=0.03)
+
+
+def step_with(optimizer, parameter, gradient):
+    with optimizer.sampled_params(train=True):
+        parameter.grad.copy_(gradient(optimizer) if callable(gradient) else gradient)
+    optimizer.step()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    gradients=st.lists(st.lists(st.floats(-(2.0**50), 2.0**50, width=32), min_size=3, max_size=3), min_size=1, max_size=40),
+    beta2=st.sampled_from([0.0, 0.5, 0.9, 0.999, 0.99999]),
+    weight_decay=st.sampled_from([1e-8, 1e-4, 1.0]),
+)
+def test_precision_stays_positive_under_hostile_gradients(gradients, beta2, weight_decay):
+    theta = nn.Parameter(torch.zeros(3))
+    optimizer = IVON([theta], lr=0.1, ess=100, hess_init=1e-3, beta2=beta2, weight_decay=weight_decay)
+    for gradient in gradients:
+        step_with(optimizer, theta, torch.tensor(gradient))
+        precision = optimizer.precision
+        assert bool((precision > 0).all()) and bool(torch.isfinite(precision).all())
+
+
+def test_precision_stays_positive_when_every_gradient_is_the_worst_one():
+    """The gradient for which d halves, step after step, for longer than float32 has halves."""
+    theta = nn.Parameter(torch.zeros(2))
+    optimizer = IVON([theta], lr=0.0, ess=1.0, beta2=0.5, weight_decay=1e-6)
+
+    def worst(optimizer):  # h_hat = h - d/(1 - beta2), so that y = 0
+        noise = theta.detach() - optimizer.posterior().mean[0]
+        scaled = optimizer.precision
+        return (optimizer.hess - scaled / 0.5) / (noise * scaled)
+
+    for _ in range(300):
+        step_with(optimizer, theta, worst)
+    assert bool((optimizer.precision > 0).all())
+
+
+def test_the_mean_is_restored_when_the_body_raises():
+    model = small_network()
+    optimizer = IVON(model.parameters(), lr=0.1, ess=10)
+    before = nn.utils.parameters_to_vector(model.parameters()).detach().clone()
+    with pytest.raises(ZeroDivisionError), optimizer.sampled_params(train=True):
+        assert not torch.equal(nn.utils.parameters_to_vector(model.parameters()), before)
+        raise ZeroDivisionError
+    assert torch.equal(nn.utils.parameters_to_vector(model.parameters()), before)
+    with pytest.raises(RuntimeError, match="needs a gradient"):
+        optimizer.step()
+
+
+def test_state_dict_round_trip_continues_the_same_way():
+    model, optimizer = train(IVON, 20)
+    state = optimizer.state_dict()
+    twin = small_network()
+    other = IVON(twin.parameters(), lr=9.0, ess=1.0)
+    other.load_state_dict(state)
+    for m, o in ((model, optimizer), (twin, other)):
+        torch.manual_seed(5)
+        with o.sampled_params(train=True):
+            nn.functional.cross_entropy(m(INPUTS), LABELS).backward()
+        o.step()
+    np.testing.assert_array_equal(optimizer.posterior().mean, other.posterior().mean)
+    np.testing.assert_allclose(optimizer.posterior().precision, other.posterior().precision, rtol=1e-6)
+    with pytest.raises(ValueError, match="other parameter groups"):
+        IVON([nn.Parameter(torch.zeros(3))], lr=0.1, ess=1).load_state_dict(state)
+
+
+def test_works_on_the_flat_vector_without_copies():
+    flat = Flat(small_network())
+    optimizer = IVON(flat.module.parameters(), lr=0.1, ess=100)
+    with optimizer.sampled_params(train=True):
+        nn.functional.cross_entropy(flat.module(INPUTS), LABELS).backward()
+    assert flat.gradient.abs().sum() > 0
+    optimizer.step()
+    np.testing.assert_array_equal(flat.mean(), optimizer.posterior().mean)
+    views = [p.data for p in flat.module.parameters()]
+    assert flat_view(views).data_ptr() == flat.vector.data_ptr()
+    assert flat_view(views[::-1]).data_ptr() != flat.vector.data_ptr()
+
+
+def test_gradients_count_even_if_the_model_cleared_them_to_none():
+    model, optimizer = train(IVON, 5)
+    twin, other = train(IVON, 5)
+    for m, o, clear in ((model, optimizer, True), (twin, other, False)):
+        torch.manual_seed(5)
+        with o.sampled_params(train=True):
+            if clear:
+                m.zero_grad(set_to_none=True)
+            nn.functional.cross_entropy(m(INPUTS), LABELS).backward()
+        o.step()
+    np.testing.assert_array_equal(optimizer.posterior().mean, other.posterior().mean)
+
+
+def test_hess_and_precision_can_be_set():
+    optimizer = IVON(small_network().parameters(), lr=0.1, ess=50, weight_decay=0.5)
+    size = len(optimizer.posterior())
+    optimizer.hess = torch.full((size,), 2.0)
+    np.testing.assert_allclose(optimizer.posterior().precision, 50 * 2.5)
+    optimizer.precision = np.full(size, 75.0)
+    torch.testing.assert_close(optimizer.hess, torch.full((size,), 1.0))
+    with pytest.raises(ValueError, match="above 0"):
+        optimizer.hess = torch.full((size,), -0.5)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"ess": -1}, "ess is -1; it must be above 0"),
+        ({"lr": -0.1}, "lr is -0.1"),
+        ({"beta2": 1.5}, "beta2 is 1.5"),
+        ({"mc_samples": 0}, "mc_samples is 0"),
+        ({"clip_radius": 0}, "clip_radius is 0"),
+        ({"hess_init": 0.0, "weight_decay": 0.0}, "must be above 0 everywhere"),
+        ({"prior": Posterior([1.0], [1.0])}, "prior has 1 values"),
+    ],
+)
+def test_wrong_arguments_are_named(wrong, says):
+    with pytest.raises(ValueError, match=says):
+        IVON(small_network().parameters(), **({"lr": 0.1, "ess": 1.0, "clip_radius": inf} | wrong))
+
+
+def test_more_samples_than_announced_are_an_error():
+    theta = nn.Parameter(torch.zeros(2))
+    optimizer = IVON([theta], lr=0.1, ess=1)
+    with optimizer.sampled_params(train=True):
+        theta.sum().backward()
+    with pytest.raises(RuntimeError, match="mc_samples=2"), optimizer.sampled_params(train=True):
+        theta.sum().backward()
