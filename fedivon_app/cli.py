@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
                 update={"data": settings.data.model_copy(update={"clients": settings.data.clients or 2})}
             )
             prepare(settings)  # what is wrong with the data or the model is said here, before Flower starts
-            words = " ".join(json.dumps(word) for word in [*extra, f"data.clients={settings.data.clients}"])
+            words = shlex.join([*extra, f"data.clients={settings.data.clients}"])
             plans.append((settings, {"experiment": options.experiment, "strategy": settings.strategy, "set": words}))
     return _launch(plans, options.cpus)
 
@@ -108,7 +109,7 @@ def _summary(folder: Path) -> dict[str, Any]:
 
 
 def table(summaries: list[dict[str, Any]]) -> str:
-    """A line for every run and way of predicting: at the posterior's mean, by Monte Carlo, at the best held-out round."""
+    """A line for every run and way of predicting: at the mean, by Monte Carlo, and both at the best held-out round."""
     rows = [("experiment", "strategy", "seed", "round", "model", *MEASURES.values())]
     for summary in summaries:
         ends = [(summary["rounds"], summary["final"], "")]

@@ -1,7 +1,7 @@
 """A local Flower federation for a few runs: one SuperLink in simulation mode, started and ended here.
 
-`flwr run --stream` exits 0 although the ServerApp failed, and knows only a federation of two nodes by itself; so a run is
-submitted with its number of nodes, its log is followed, and its status is asked for at the end.
+`flwr run --stream` exits 0 although the ServerApp failed, and knows only a federation of two nodes by itself; so a run
+is submitted with its number of nodes, its log is followed, and its status is asked for at the end.
 """
 
 from __future__ import annotations
@@ -93,9 +93,10 @@ class Federation:
 
     def submit(self, config: dict[str, Any], nodes: int, cpus: float = 1) -> str:
         """Starts a run of this project's app on that many simulated nodes; its id."""
-        run_config = " ".join(f"{key}={json.dumps(value)}" for key, value in config.items())
+        file = Path(self._home.name) / "run-config.toml"  # a file, for the string form knows no quotes inside of quotes
+        file.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in config.items()))
         federation = f"num-supernodes={nodes} client-resources-num-cpus={cpus:g} init-args-num-cpus={os.cpu_count()}"
-        options = ["--run-config", run_config, "--federation-config", federation, "--format", "json"]
+        options = ["--run-config", str(file), "--federation-config", federation, "--format", "json"]
         answer = self._flwr("run", str(PROJECT), "here", *options)
         if "run-id" not in answer:
             raise LaunchError(f"`flwr run` refused the run: {answer.get('error-message') or answer}")

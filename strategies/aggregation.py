@@ -32,7 +32,7 @@ class Rule(ABC):
 
 
 class Product(Rule):
-    """Product of Gaussians to the powers w_k (Pal et al. 2025, Eq. 15 and 16): s = sum w s_k, mu = sum w s_k mu_k / s."""
+    """Product of Gaussians to the powers w_k (Pal et al. 2025, Eq. 15, 16): s = sum w s_k, mu = sum w s_k mu_k / s."""
 
     def add(self, part, weight, mean, precision):
         if precision is None:

@@ -24,7 +24,10 @@ from pydantic import Field
 from fedivon_app.core.codec import Codec, Payload, Raw
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.settings import ClientSettings, Section, Settings
-from strategies import aggregation, weighting
+from strategies.aggregation import RULES as MERGING
+from strategies.aggregation import aggregate
+from strategies.weighting import RULES as WEIGHING
+from strategies.weighting import weigh
 
 log = logging.getLogger("fedivon")
 
@@ -38,8 +41,8 @@ class RunError(RuntimeError):
 class MergeSettings(Section):
     """How the clients' posteriors become the server's."""
 
-    rule: Literal[*aggregation.RULES] = Field("nwa", description="aggregation rule, see strategies/aggregation.py")
-    weighting: Literal[*weighting.RULES] = Field("size", description="weighting rule, see strategies/weighting.py")
+    rule: Literal[*MERGING] = Field("nwa", description="aggregation rule, see strategies/aggregation.py")
+    weighting: Literal[*WEIGHING] = Field("size", description="weighting rule, see strategies/weighting.py")
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,7 @@ class PosteriorStrategy(Strategy):
     def merge(self, replies: Sequence[Reply], previous: Posterior) -> Posterior:
         """The server's next posterior; here by the rule and the weighting of the settings."""
         posteriors = [reply.posterior for reply in replies]
-        return aggregation.aggregate(self.settings.merge.rule, posteriors, self.weights(replies, previous), previous)
+        return aggregate(self.settings.merge.rule, posteriors, self.weights(replies, previous), previous)
 
     def state(self) -> dict[str, np.ndarray]:
         """What the strategy itself carries from round to round, for the checkpoint."""
@@ -107,7 +110,7 @@ class PosteriorStrategy(Strategy):
 
     def weights(self, replies: Sequence[Reply], previous: Posterior) -> np.ndarray:
         posteriors = (reply.posterior for reply in replies)
-        return weighting.weigh(self.settings.merge.weighting, posteriors, [r.num_examples for r in replies], previous)
+        return weigh(self.settings.merge.weighting, posteriors, [r.num_examples for r in replies], previous)
 
     # The roll call.
 
@@ -138,7 +141,7 @@ class PosteriorStrategy(Strategy):
         if "error" in properties:
             return f"{name}: {properties['error']}"
         if (other := self.nodes.get(int(properties["partition-id"]))) is not None:
-            return f"{name}: two nodes ask for this partition (node {other.node_id} has it); give each its own partition-id"
+            return f"{name}: two nodes ask for it (node {other.node_id} has it); give each a partition-id of its own"
         if self.shape and tuple(properties["shape"]) != self.shape:
             return f"{name}: its inputs have shape {tuple(properties['shape'])}, the server's model takes {self.shape}"
         if self.num_classes is not None and properties["num-classes"] > self.num_classes:
@@ -155,7 +158,7 @@ class PosteriorStrategy(Strategy):
             raise RunError("no node answered the roll call; the nodes' own logs say why")
         if (count := self.settings.clients_per_round) and count > len(self.nodes):
             raise RunError(
-                f"clients_per_round is {count}, but the federation has {len(self.nodes)} clients: sample at most as many"
+                f"clients_per_round is {count}, but the federation has {len(self.nodes)} clients; sample fewer"
             )
         sizes = [node.num_train for node in self.nodes.values()]
         log.info("%d clients with %d to %d examples, %d in all", len(sizes), min(sizes), max(sizes), sum(sizes))

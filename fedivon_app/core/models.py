@@ -31,6 +31,20 @@ class BaseHead(nn.Module):
         return self.head(self.base(inputs))
 
 
+class ChannelsLast(nn.Module):
+    """The same images with their channels innermost in memory, where convolution and pooling are fastest on a CPU.
+
+    Written with `permute`, because `contiguous(memory_format=torch.channels_last)` leaves images of one channel as they
+    are, and torch then takes the slow layout for all layers that follow. No copy if the batch is so laid out already,
+    as arrays of (N, height, width, channels) are that were permuted into torch's order.
+    """
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        if inputs.stride(1) == 1:
+            return inputs
+        return inputs.permute(0, 2, 3, 1).clone(memory_format=torch.contiguous_format).permute(0, 3, 1, 2)
+
+
 class ZeroPaddedShortcut(nn.Module):
     """He et al.'s option A: every second pixel, and zeros for the channels that are new; no parameters."""
 
@@ -68,9 +82,7 @@ def linear(shape: Shape, num_classes: int) -> nn.Module:
     return BaseHead(nn.Flatten(), _size(shape), num_classes)
 
 
-def mlp(
-    shape: Shape, num_classes: int, sizes: int | Iterable[int] = (200, 100), activation: str = "relu"
-) -> nn.Module:
+def mlp(shape: Shape, num_classes: int, sizes: int | Iterable[int] = (200, 100), activation: str = "relu") -> nn.Module:
     """Fully connected layers; 200-100 with sigmoid is BayesADMM's network for MNIST and Fashion-MNIST."""
     layers, features = _fully_connected(_size(shape), _positive("sizes", sizes), activation)
     return BaseHead(nn.Sequential(nn.Flatten(), *layers), features, num_classes)
@@ -87,7 +99,7 @@ def lenet(
     padding = "same" if min(shape[:2]) < 16 else "valid"
     layers, channels_in = [], shape[2]
     for channels_out in _positive("channels", channels):
-        layers += [nn.Conv2d(channels_in, channels_out, 5, padding=padding), nn.ReLU(), nn.MaxPool2d(2)]
+        layers += [nn.Conv2d(channels_in, channels_out, 5, padding=padding), nn.MaxPool2d(2), nn.ReLU()]
         channels_in = channels_out
     return _convolutional(layers, shape, num_classes, _positive("hidden", hidden))
 
@@ -116,7 +128,7 @@ def zenke_cnn(shape: Shape, num_classes: int) -> nn.Module:
     layers, channels_in = [], shape[2]
     for channels_out in (32, 64):
         layers += [nn.Conv2d(channels_in, channels_out, 3, padding=1), nn.ReLU()]
-        layers += [nn.Conv2d(channels_out, channels_out, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0.25)]
+        layers += [nn.Conv2d(channels_out, channels_out, 3), nn.MaxPool2d(2), nn.ReLU(), nn.Dropout(0.25)]
         channels_in = channels_out
     model = _convolutional(layers, shape, num_classes, (512,))
     model.base.append(nn.Dropout(0.5))
@@ -163,7 +175,9 @@ def build(name: str, shape: Shape, num_classes: int, **options) -> nn.Module:
         _known(f"option of model {name!r}", option, valid)
     if len(shape) == 1 and name not in VECTOR_MODELS:
         takers = " and ".join(VECTOR_MODELS)
-        raise ValueError(f"model {name!r} needs images (height, width, channels), not vectors {shape}; {takers} take them")
+        raise ValueError(
+            f"model {name!r} needs images (height, width, channels), not vectors {shape}; {takers} take them"
+        )
     try:
         return MODELS[name](shape, num_classes, **options)
     except _TooSmall:
@@ -202,7 +216,7 @@ class _TooSmall(Exception):
 
 
 def _convolutional(layers: list[nn.Module], shape: Shape, num_classes: int, hidden: tuple[int, ...] = ()) -> nn.Module:
-    base = nn.Sequential(*layers, nn.Flatten())
+    base = nn.Sequential(ChannelsLast(), *layers, nn.Flatten())
     try:
         features = _dry_run(base, shape, batch_size=1).shape[1]
     except RuntimeError as error:
@@ -243,7 +257,9 @@ def _imported(factory: str) -> Callable[..., object]:
     function = getattr(module, attribute, None)
     if not callable(function):
         public = [name for name in vars(module) if not name.startswith("_")]
-        raise ValueError(f"model factory {factory!r}: {path!r} has no function {attribute!r}{_nearest(attribute, public)}")
+        raise ValueError(
+            f"model factory {factory!r}: {path!r} has no function {attribute!r}{_nearest(attribute, public)}"
+        )
     return function
 
 

@@ -25,7 +25,7 @@ class Posterior:
             object.__setattr__(self, name, array)
         if self.precision is not None and self.precision.shape != self.mean.shape:
             raise ValueError(
-                f"a posterior's mean and precision have one length; these have {len(self.mean)} and {len(self.precision)}"
+                f"a posterior's mean and precision have one length, not {len(self.mean)} and {len(self.precision)}"
             )
 
     def __len__(self) -> int:

@@ -150,7 +150,7 @@ class Settings(Section):
             )
         if self.clients_per_round and self.server.min_replies > self.clients_per_round:
             raise ValueError(
-                f"server.min_replies is {self.server.min_replies}, but only {self.clients_per_round} clients work a round"
+                f"server.min_replies is {self.server.min_replies}, but clients_per_round is {self.clients_per_round}"
             )
         return self
 

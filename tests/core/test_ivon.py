@@ -137,7 +137,9 @@ def step_with(optimizer, parameter, gradient):
 
 @settings(max_examples=60, deadline=None)
 @given(
-    gradients=st.lists(st.lists(st.floats(-(2.0**50), 2.0**50, width=32), min_size=3, max_size=3), min_size=1, max_size=40),
+    gradients=st.lists(
+        st.lists(st.floats(-(2.0**50), 2.0**50, width=32), min_size=3, max_size=3), min_size=1, max_size=40
+    ),
     beta2=st.sampled_from([0.0, 0.5, 0.9, 0.999, 0.99999]),
     weight_decay=st.sampled_from([1e-8, 1e-4, 1.0]),
 )

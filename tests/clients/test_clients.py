@@ -1,0 +1,149 @@
+"""Clients on real data, called as Flower calls them."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from fedivon_app.core.metrics import Tally
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+
+from clients.data import division, partition_of
+from datasets.sources import DataError
+from fedivon_app.client_app import app
+from fedivon_app.core.codec import Payload
+from fedivon_app.core.settings import compose
+from fedivon_app.methods import METHODS, method, settings_of
+from fedivon_app.server_app import prepare
+
+
+def make(strategy: str, partition: int = 3, **overrides):
+    words = [f"{key.replace('__', '.')}={value}" for key, value in overrides.items()]
+    settings = compose(settings_of, "demo", strategy, words)
+    client = method(strategy).client(
+        settings, partition_of(settings, {"partition-id": partition, "num-partitions": 20})
+    )
+    flat = prepare(settings)[0]
+    payload = Payload(method(strategy).strategy(settings).initial(flat.mean()), flat.buffers)
+    arrays = client.codec.encode(payload)
+    return (
+        client,
+        list(arrays.values()),
+        {"keys": list(arrays), "round": 1, "learning-rate": settings.client.learning_rate},
+    )
+
+
+@pytest.mark.parametrize("strategy", METHODS)
+def test_training_lowers_the_clients_own_loss(strategy):
+    client, parameters, config = make(strategy, client__epochs=20)
+    first = client.fit(parameters, config)[2]["loss"]
+    client, _, _ = make(strategy, client__epochs=1)
+    result, num_examples, _ = make(strategy, client__epochs=20)[0].fit(parameters, config)
+    again = client.fit(result, config)[2]["loss"]
+    assert again < 0.7 * first
+    assert num_examples == len(client.partition.train)
+    assert [a.shape for a in result] == [p.shape for p in parameters]
+
+
+@pytest.mark.parametrize("strategy", METHODS)
+def test_one_seed_one_result_and_another_round_another(strategy):
+    def fit(server_round):
+        client, parameters, config = make(strategy)
+        torch.rand(server_round)  # the state of the global generator does not matter
+        return client.fit(parameters, config | {"round": server_round})[0]
+
+    one, same, other = fit(1), fit(1), fit(2)
+    for a, b in zip(one, same, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert not np.array_equal(one[0], other[0])
+
+
+def test_methods_see_the_same_examples_in_the_same_order():
+    tasks = [make(strategy) for strategy in METHODS]
+    batches = [[labels for _, labels in client.task(config).batches()] for client, _, config in tasks]
+    for one, other in zip(*batches, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_batches_show_every_example_once_an_epoch():
+    client, _, config = make("fedavg", client__epochs=3, client__batch_size=7)
+    task = client.task(config)
+    shown = torch.cat([labels for _, labels in task.batches()])
+    assert torch.equal(shown.bincount(minlength=10), 3 * task.labels.bincount(minlength=10))
+
+
+def test_fedavg_client_is_plain_adam():
+    client, parameters, config = make("fedavg")
+    task = client.task(config)
+    result = client.fit(parameters, config)[0][0]
+    client.flat.load(parameters[0])
+    optimizer = torch.optim.Adam(client.flat.module.parameters(), lr=1e-3, weight_decay=2e-4)
+    for inputs, labels in task.batches():
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(client.flat.module(inputs), labels).backward()
+        optimizer.step()
+    np.testing.assert_allclose(
+        result, torch.nn.utils.parameters_to_vector(client.flat.module.parameters()).detach(), atol=1e-6
+    )
+
+
+def test_fedivon_client_starts_from_the_servers_precision():
+    client, (mean, precision), config = make("fedivon")
+    sharp = precision * 100
+    (_, moved), _, _ = client.fit([mean, sharp], config)
+    np.testing.assert_allclose(moved, sharp, rtol=0.2)
+
+
+@pytest.mark.parametrize("strategy", METHODS)
+def test_evaluation_is_of_the_received_model_on_the_clients_own_labels(strategy):
+    client, parameters, config = make(strategy)
+    _, num_examples, metrics = client.evaluate(parameters, config)
+    source = client.partition.source
+    held = set(source.y_train[client.partition.train].tolist())
+    assert num_examples == sum(label in held for label in source.y_test.tolist())
+    assert Tally.from_dict(metrics).scores()["accuracy"] < 0.6
+    np.testing.assert_array_equal(parameters[0], make(strategy)[1][0])
+
+
+def context(**node_config) -> Context:
+    return Context(run_id=1, node_id=7, node_config=node_config, state=RecordDict(), run_config={})
+
+
+def query(settings, **node_config) -> dict:
+    config = ConfigRecord({"round": 0, "settings": settings.model_dump_json()})
+    message = Message(RecordDict({"config": config}), 7, "query")
+    message.metadata._message_id = "message"
+    return dict(app(message, context(**node_config)).content["properties"])
+
+
+def test_roll_call_tells_the_partition_and_its_sizes():
+    settings = compose(settings_of, "demo")
+    _, split = division(settings.data, 20, settings.seed)
+    answer = query(settings, **{"partition-id": 4, "num-partitions": 20})
+    assert answer["partition-id"] == 4
+    assert (answer["num-train"], answer["num-test"]) == (len(split.train[4]), len(split.test[4]))
+    assert (answer["shape"], answer["num-classes"]) == ([8, 8, 1], 10)
+
+
+def test_a_node_brings_its_own_data(tmp_path):
+    rng = np.random.default_rng(0)
+    arrays = {"x_train": rng.integers(0, 255, (30, 8, 8), np.uint8), "y_train": np.arange(30) % 10}
+    arrays |= {"x_test": rng.integers(0, 255, (9, 8, 8), np.uint8), "y_test": np.arange(9)}
+    np.savez(tmp_path / "site.npz", **arrays)
+    settings = compose(settings_of, "demo", overrides="data.source=nodes data.shape=[8,8,1] data.num_classes=10")
+    answer = query(settings, **{"partition-id": 2, "data-path": str(tmp_path / "site.npz")})
+    assert (answer["partition-id"], answer["num-train"], answer["num-test"]) == (2, 30, 9)
+    assert "each node names its own file" in query(settings, **{"partition-id": 2})["error"]
+    missing = query(settings, **{"partition-id": 2, "data-path": str(tmp_path / "none.npz")})
+    assert "none.npz" in missing["error"]
+
+
+def test_a_partition_that_does_not_exist_is_named():
+    with pytest.raises(DataError, match="partition-id is 20, but data.clients is 20"):
+        partition_of(compose(settings_of, "demo"), {"partition-id": 20, "num-partitions": 21})
+
+
+def test_settings_survive_the_way_to_the_client():
+    settings = compose(settings_of, "demo")
+    assert type(settings).model_validate_json(settings.model_dump_json()) == settings
+    assert json.loads(settings.model_dump_json())["strategy"] == "fedivon"

@@ -1,0 +1,243 @@
+"""PosteriorStrategy against hand-made nodes: sampling, roll call, bad replies, the record of a round."""
+
+import re
+
+import numpy as np
+import pytest
+from fedivon_app.core.metrics import Tally
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+
+from fedivon_app.core.codec import Payload
+from fedivon_app.core.posterior import Posterior
+from fedivon_app.core.settings import ClientSettings
+from fedivon_app.methods import method, settings_of
+from strategies.base import RunError, learning_rate
+
+
+def arrays_of(**named) -> ArrayRecord:
+    return ArrayRecord({name: Array(np.asarray(value, np.float32)) for name, value in named.items()})
+
+
+class Nodes:
+    """A grid of hand-made nodes; `reply(partition, message)` gives a node's records, an Error, or None for silence."""
+
+    def __init__(self, count: int, reply, first_id: int = 100, properties=None):
+        self.reply, self.properties = reply, properties or {}
+        self.ids = {first_id + 7 * partition: partition for partition in range(count)}
+        self.queried: list[int] = []
+
+    def get_node_ids(self):
+        return reversed(list(self.ids))
+
+    def send_and_receive(self, messages, *, timeout=None):
+        replies = [self._answer(message) for message in messages]
+        return [message for message in reversed(replies) if message is not None]
+
+    def _answer(self, message):
+        node_id = message.metadata.dst_node_id
+        partition = self.ids[node_id]
+        message.metadata._message_id = f"message-{node_id}"  # what a SuperLink would set
+        if message.metadata.message_type == "query":
+            self.queried.append(partition)
+            known = {"partition-id": partition, "num-train": 10 * (partition + 1), "num-test": 5, "shape": [4]}
+            content = {"properties": ConfigRecord(known | {"num-classes": 3} | self.properties.get(partition, {}))}
+        else:
+            content = self.reply(partition, message)
+        if content is None:
+            return None
+        if isinstance(content, Error):
+            return Message(content, reply_to=message)
+        return Message(RecordDict(content), reply_to=message)
+
+
+def good(partition, message, **changes):
+    mean = np.full(4, partition, np.float32)
+    arrays = {"mean": mean, "precision": np.ones(4)} | changes
+    metrics = {"num-examples": 10 * (partition + 1), "loss": 0.5 * partition, "seconds": 0.1}
+    return {"posterior": arrays_of(**arrays), "metrics": MetricRecord(metrics)}
+
+
+def fedivon(**values):
+    common = {"experiment": "test", "strategy": "fedivon", "merge": {"rule": "product"}, "rounds": 3}
+    return method("fedivon").strategy(settings_of("fedivon").model_validate(common | values), (4,), 3)
+
+
+def start(strategy, nodes, rounds=1, **options):
+    records = []
+    strategy.payload = Payload(Posterior(np.zeros(4), np.ones(4)))
+    strategy.start(
+        nodes, strategy.arrays(), rounds, 1.0, on_round=lambda r, p, record: records.append(record), **options
+    )
+    return records
+
+
+def test_merges_good_replies_weighted_by_size():
+    strategy = fedivon()
+    (record,) = start(strategy, Nodes(3, good))
+    np.testing.assert_allclose(strategy.payload.posterior.mean, (0 * 10 + 1 * 20 + 2 * 30) / 60)
+    np.testing.assert_allclose(strategy.payload.posterior.precision, 1)
+    assert [c["partition"] for c in record["clients"]] == [0, 1, 2]
+    assert record["train_loss"] == pytest.approx((0.5 * 20 + 1.0 * 30) / 60)
+    assert record["bytes_up"] == record["bytes_down"] > 3 * 2 * 4 * 4
+    assert record["posterior"] == {
+        "largest_mean": pytest.approx(4 / 3),
+        "smallest_precision": 1,
+        "largest_precision": 1,
+    }
+
+
+BAD = {
+    "an error": (lambda p, m: Error(2, "Traceback ...\nValueError: no data here"), "ValueError: no data here"),
+    "silence": (lambda p, m: None, "no reply in time"),
+    "no posterior": (lambda p, m: {"metrics": MetricRecord({"num-examples": 1})}, "lacks 'posterior'"),
+    "no num-examples": (
+        lambda p, m: good(p, m) | {"metrics": MetricRecord({"loss": 1.0})},
+        "lacks 'num-examples'",
+    ),
+    "no precision": (
+        lambda p, m: good(p, m) | {"posterior": arrays_of(mean=np.zeros(4))},
+        "has the arrays mean, not mean, precision",
+    ),
+    "another model": (lambda p, m: good(p, m, mean=np.zeros(3), precision=np.ones(3)), r"mean has shape \(3,\)"),
+    "NaN": (lambda p, m: good(p, m, mean=[np.nan, 0, 0, 0]), "mean has 1 values that are not finite"),
+    "infinity": (lambda p, m: good(p, m, precision=[np.inf, 1, 1, 1]), "precision has 1 values that are not finite"),
+    "negative precision": (
+        lambda p, m: good(p, m, precision=[-1, 1, 1, 0]),
+        "precision has 2 values that are not positive",
+    ),
+    "zero examples": (lambda p, m: good(p, m) | {"metrics": MetricRecord({"num-examples": 0})}, "num-examples is 0"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_a_bad_reply_is_dropped_by_name_and_never_merged(kind):
+    bad, reason = BAD[kind]
+    strategy = fedivon()
+    (record,) = start(strategy, Nodes(3, lambda p, m: bad(p, m) if p == 1 else good(p, m)))
+    (drop,) = record["dropped"]
+    assert drop["partition"] == 1
+    assert re.search(reason, drop["reason"])
+    np.testing.assert_allclose(strategy.payload.posterior.mean, 2 * 30 / 40)
+
+
+def test_too_few_good_replies_leave_the_posterior_as_it_was():
+    strategy = fedivon(server={"min_replies": 3})
+    (record,) = start(strategy, Nodes(3, lambda p, m: None if p == 1 else good(p, m)))
+    assert record["merged"] is False
+    np.testing.assert_array_equal(strategy.payload.posterior.mean, 0)
+
+
+def test_a_run_in_which_every_reply_is_nan_stops():
+    with pytest.raises(RunError, match="round 1: the run diverged"):
+        start(fedivon(), Nodes(2, lambda p, m: good(p, m, mean=np.full(4, np.nan))))
+
+
+def test_a_run_that_explodes_stops_with_the_round():
+    def grows(partition, message):
+        return good(partition, message, precision=np.full(4, 10.0 ** (4 * message.content["config"]["round"])))
+
+    with pytest.raises(RunError, match=r"round 3: the run diverged; the largest precision is 1e\+12"):
+        start(fedivon(server={"max_growth": 1e6}), Nodes(2, grows), rounds=3)
+
+
+def test_sampling_is_by_partition_whatever_the_node_ids():
+    def sampled(first_id, seed=0):
+        strategy = fedivon(seed=seed, clients_per_round=4, rounds=5)
+        records = start(strategy, Nodes(10, good, first_id), rounds=5)
+        return [[c["partition"] for c in r["clients"]] for r in records]
+
+    once = sampled(100)
+    assert once == sampled(5_000_000)
+    assert once != sampled(100, seed=1)
+    assert len({tuple(chosen) for chosen in once}) > 1
+    assert all(len(set(chosen)) == 4 for chosen in once)
+
+
+def test_a_resumed_run_samples_as_if_it_had_not_stopped():
+    whole = start(fedivon(clients_per_round=2), Nodes(6, good), rounds=3)
+    rest = start(fedivon(clients_per_round=2), Nodes(6, good), rounds=3, first_round=3)
+    assert [r["clients"] for r in rest] == [whole[2]["clients"]]
+
+
+@pytest.mark.parametrize(
+    ("properties", "says"),
+    [
+        ({1: {"error": "no such file: site.npz"}}, "partition 1: no such file: site.npz"),
+        ({1: {"shape": [5]}}, r"partition 1: its inputs have shape \(5,\), the server's model takes \(4,\)"),
+        ({1: {"num-classes": 7}}, "partition 1: it has 7 classes, the server's model 3"),
+        ({1: {"partition-id": 0}}, "partition 0: two nodes ask for it"),
+    ],
+)
+def test_a_node_that_cannot_work_is_named_before_anything_is_trained(properties, says):
+    def never(partition, message):
+        raise AssertionError("trained")
+
+    with pytest.raises(RunError, match=says):
+        start(fedivon(), Nodes(2, never, properties=properties))
+
+
+def test_missing_nodes_are_waited_for_then_named():
+    with pytest.raises(RunError, match="the federation has 2 nodes .* data.clients asks for 5"):
+        start(fedivon(data={"clients": 5}, server={"node_timeout": 0.1}), Nodes(2, good))
+    with pytest.raises(RunError, match="clients_per_round is 3, but the federation has 2 clients"):
+        start(fedivon(clients_per_round=3), Nodes(2, good))
+
+
+def test_a_node_that_joins_later_is_called_and_takes_part():
+    nodes = Nodes(2, good)
+    strategy = fedivon()
+
+    def join(server_round, payload, record):
+        nodes.ids[999] = 2
+        records.append(record)
+
+    records = []
+    strategy.payload = Payload(Posterior(np.zeros(4), np.ones(4)))
+    strategy.start(nodes, strategy.arrays(), 2, 1.0, on_round=join)
+    assert [len(r["clients"]) for r in records] == [2, 3]
+    assert sorted(nodes.queried) == [0, 1, 2]
+
+
+def test_batch_norm_statistics_are_averaged_by_size():
+    strategy = fedivon()
+    strategy.payload = Payload(Posterior(np.zeros(4), np.ones(4)), np.zeros(2, np.float32))
+    nodes = Nodes(3, lambda p, m: good(p, m, buffers=np.full(2, p)))
+    strategy.start(nodes, strategy.arrays(), 1, 1.0)
+    np.testing.assert_allclose(strategy.payload.buffers, (20 + 60) / 60)
+
+
+def test_clients_scores_are_pooled_not_averaged():
+    rng = np.random.default_rng(0)
+    probabilities, labels = rng.dirichlet(np.ones(3), 60), rng.integers(0, 3, 60)
+    parts = [slice(0, 5), slice(5, 60)]
+
+    def reply(partition, message):
+        if message.metadata.message_type == "train":
+            return good(partition, message)
+        tally = Tally.of(probabilities[parts[partition]], labels[parts[partition]])
+        return {"metrics": MetricRecord({"num-examples": 1, **tally.to_dict()})}
+
+    (record,) = start(fedivon(evaluation={"clients_every": 1}), Nodes(2, reply))
+    scores = record["gm"]["clients_before_training"]
+    assert scores["mean"] == pytest.approx(Tally.of(probabilities, labels).scores())
+    assert [c["partition"] for c in scores["by_client"]] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "rates"),
+    [("constant", [1.0, 1.0, 1.0]), ("linear", [1.0, 0.6, 0.2]), ("cosine", [1.0, 0.6, 0.2])],
+)
+def test_learning_rate_schedules(schedule, rates):
+    final = {} if schedule == "constant" else {"final_learning_rate": 0.2}
+    client = ClientSettings(learning_rate=1.0, schedule=schedule, **final)
+    assert [learning_rate(client, r, 3) for r in (1, 2, 3)] == pytest.approx(rates)
+    assert learning_rate(client, 1, 1) == 1.0
+
+
+def test_fedivon_starts_from_hess_init_and_fedavg_from_a_point():
+    assert fedivon(client={"ess": 10, "hess_init": 2, "weight_decay": 0.5}).initial(np.zeros(2)).precision.tolist() == [
+        25,
+        25,
+    ]
+    settings = settings_of("fedavg").model_validate({"experiment": "test", "strategy": "fedavg"})
+    assert method("fedavg").strategy(settings).initial(np.zeros(2)).precision is None
