@@ -1,4 +1,4 @@
-"""A local Flower federation for a few runs: one SuperLink in simulation mode, started and ended here.
+"""A local Flower federation for a few runs: one SuperLink, started and ended here.
 
 `flwr run --stream` exits 0 although the ServerApp failed, and knows only a federation of two nodes by itself; so a run
 is submitted with its number of nodes, its log is followed, and its status is asked for at the end.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import socket
 import subprocess
 import sys
@@ -18,9 +17,12 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+import psutil
 
 PROJECT = Path(__file__).resolve().parents[1]
 MARK = "fedivon | "
@@ -32,17 +34,20 @@ class LaunchError(RuntimeError):
 
 
 class Federation:
-    """`with Federation() as federation: federation.run(...)`: simulated nodes in one SuperLink of its own."""
+    """`with Federation() as federation: federation.run(...)`: a SuperLink with simulated nodes.
 
-    def __init__(self, start_timeout: float = 90):
-        self.start_timeout = start_timeout
+    Without `simulation` the nodes are SuperNodes that somebody starts and points to `address`.
+    """
+
+    def __init__(self, simulation: bool = True, start_timeout: float = 90):
+        self.simulation, self.start_timeout = simulation, start_timeout
 
     def __enter__(self) -> Federation:
         self._home = tempfile.TemporaryDirectory(prefix="fedivon-flwr-", ignore_cleanup_errors=True)
         home = Path(self._home.name)
-        self.port = _free_port()
+        self.address = f"127.0.0.1:{_free_port()}"
         (home / "config.toml").write_text(
-            f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "127.0.0.1:{self.port}"\ninsecure = true\n'
+            f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "{self.address}"\ninsecure = true\n'
         )
         self.environment = os.environ | {
             "FLWR_HOME": str(home),
@@ -54,8 +59,9 @@ class Federation:
             "PYTHONUNBUFFERED": "1",
         }
         self._log = open(home / "superlink.log", "w")
-        command = ["flower-superlink", "--insecure", "--simulation", "--isolation", "subprocess"]
-        command += ["--host", "127.0.0.1", "--port", str(self.port), "--database", str(home / "state.db")]
+        host, port = self.address.split(":")
+        command = ["flower-superlink", "--insecure", "--isolation", "subprocess", "--database", str(home / "state.db")]
+        command += ["--host", host, "--port", port, *(["--simulation"] if self.simulation else [])]
         options = {"env": self.environment, "cwd": PROJECT, "stdout": self._log, "stderr": self._log}
         self._superlink = subprocess.Popen([BIN / command[0], *command[1:]], start_new_session=True, **options)
         try:
@@ -69,7 +75,7 @@ class Federation:
         limit = time.monotonic() + self.start_timeout
         while time.monotonic() < limit and self._superlink.poll() is None:
             try:
-                urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=2)
+                urllib.request.urlopen(f"http://{self.address}/health", timeout=2)
                 return
             except (urllib.error.URLError, OSError):
                 time.sleep(0.3)
@@ -79,24 +85,19 @@ class Federation:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        for sign, patience in ((signal.SIGTERM, 15), (signal.SIGKILL, 5)):
-            try:
-                os.killpg(self._superlink.pid, sign)
-                self._superlink.wait(patience)
-                break
-            except ProcessLookupError:
-                break
-            except subprocess.TimeoutExpired:
-                continue
+        _end_family(self._superlink.pid)
+        self._superlink.wait()
         self._log.close()
         self._home.cleanup()
 
     def submit(self, config: dict[str, Any], nodes: int, cpus: float = 1) -> str:
-        """Starts a run of this project's app on that many simulated nodes; its id."""
+        """Starts a run of this project's app, in a simulation on that many nodes; its id."""
         file = Path(self._home.name) / "run-config.toml"  # a file, for the string form knows no quotes inside of quotes
         file.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in config.items()))
-        federation = f"num-supernodes={nodes} client-resources-num-cpus={cpus:g} init-args-num-cpus={os.cpu_count()}"
-        options = ["--run-config", str(file), "--federation-config", federation, "--format", "json"]
+        options = ["--run-config", str(file), "--format", "json"]
+        if self.simulation:
+            resources = f"client-resources-num-cpus={cpus:g} init-args-num-cpus={os.cpu_count()}"
+            options += ["--federation-config", f"num-supernodes={nodes} {resources}"]
         answer = self._flwr("run", str(PROJECT), "here", *options)
         if "run-id" not in answer:
             raise LaunchError(f"`flwr run` refused the run: {answer.get('error-message') or answer}")
@@ -116,10 +117,6 @@ class Federation:
 
     def status(self, run_id: str) -> dict[str, Any]:
         return self._flwr("list", "here", "--run-id", run_id, "--format", "json")["runs"][0]
-
-    def stop(self, run_id: str) -> None:
-        """Ends a run where it is."""
-        self._flwr("stop", run_id, "here", "--format", "json")
 
     def _follow(self, run_id: str, show: Callable[[str], None]) -> None:
         command = [BIN / "flwr", "log", run_id, "here", "--stream"]
@@ -142,6 +139,23 @@ class Federation:
             raise LaunchError(
                 f"`flwr {arguments[0]}` failed: {' '.join((done.stderr or done.stdout).split())}"
             ) from None
+
+
+def _end_family(pid: int, patience: float = 10) -> None:
+    """Ends a process and all that came of it; the SuperLink's executor and Ray have sessions of their own."""
+    try:
+        parent = psutil.Process(pid)
+        family = [parent, *parent.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return
+    for member in family:
+        with suppress(psutil.NoSuchProcess):
+            member.terminate()
+    _, alive = psutil.wait_procs(family, patience)
+    for member in alive:
+        with suppress(psutil.NoSuchProcess):
+            member.kill()
+    psutil.wait_procs(alive, patience)
 
 
 def _plain(text: str) -> str:

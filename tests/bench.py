@@ -1,0 +1,186 @@
+"""`make bench`: how fast the hot paths are, each beside what it replaces, in one process.
+
+Timings on a busy machine are noisy: rivals take turns, the median of each counts, and the ratios are what to read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import ivon
+import numpy as np
+import torch
+from fedivon_app.core.predict import predict
+from torch import nn
+
+from clients.data import Partition
+from datasets.sources import load
+from fedivon_app.core.flat import Flat
+from fedivon_app.core.ivon import IVON
+from fedivon_app.core.models import build
+from fedivon_app.core.posterior import Posterior
+from fedivon_app.core.settings import compose
+from fedivon_app.launch import Federation
+from fedivon_app.methods import method, settings_of
+from strategies.aggregation import aggregate
+
+
+def contest(rivals: dict[str, Callable[[], object]], turns: int) -> dict[str, float]:
+    """Median milliseconds of each rival; they take turns, after one that does not count."""
+    times: dict[str, list[float]] = {name: [] for name in rivals}
+    for turn in range(turns + 1):
+        for name, run in rivals.items():
+            began = time.perf_counter()
+            run()
+            if turn:
+                times[name].append(1e3 * (time.perf_counter() - began))
+    return {name: float(np.median(values)) for name, values in times.items()}
+
+
+def show(title: str, result: dict[str, float]) -> None:
+    first = next(iter(result.values()))
+    cells = [f"{name} {value:.3g} ms" for name, value in result.items()]
+    ratios = [f"{first / value:.2f} of {name}" for name, value in list(result.items())[1:]]
+    print(f"{title:<44} {', '.join(cells)}: {', '.join(ratios)}", flush=True)
+
+
+def optimizer_steps(size: int) -> dict[str, float]:
+    """One step each on a network of about `size` parameters, without the forward and backward pass."""
+
+    def network() -> nn.Module:
+        width = int((size / 3) ** 0.5)
+        return nn.Sequential(*(nn.Linear(width, width) for _ in range(3)))
+
+    def stepper(make: Callable[[nn.Module], torch.optim.Optimizer], sampled: bool) -> Callable[[], None]:
+        module = network()
+        optimizer = make(module)
+        gradients = [torch.randn_like(p) for p in module.parameters()]
+
+        def put() -> None:
+            for p, gradient in zip(module.parameters(), gradients, strict=True):
+                if p.grad is None:
+                    p.grad = gradient
+
+        def step() -> None:
+            if sampled:
+                with optimizer.sampled_params(train=True):
+                    put()
+            else:
+                put()
+            optimizer.step()
+
+        return step
+
+    rivals = {
+        "IVON": stepper(lambda m: IVON(m.parameters(), lr=0.1, ess=5000), True),
+        "ivon-opt": stepper(lambda m: ivon.IVON(m.parameters(), lr=0.1, ess=5000), True),
+        "Adam": stepper(lambda m: torch.optim.Adam(m.parameters()), False),
+        "fused Adam": stepper(lambda m: torch.optim.Adam(m.parameters(), fused=True), False),
+    }
+    return contest(rivals, 25)
+
+
+def random_pictures(folder: Path, shape: tuple[int, ...], train: int = 12000) -> Path:
+    """A data set of noise in the npz format."""
+    rng = np.random.default_rng(0)
+    path = folder / f"noise-{shape[0]}.npz"
+    parts = {"train": train, "test": 1000}
+    arrays = {f"x_{part}": rng.integers(0, 256, (n, *shape), np.uint8) for part, n in parts.items()}
+    np.savez(path, **arrays, **{f"y_{part}": rng.integers(0, 10, n) for part, n in parts.items()})
+    return path
+
+
+def client_rounds(folder: Path) -> dict[str, float]:
+    """`fit` of a FedIvon and a FedAvg (Adam) client: lenet, 64 pictures of CIFAR-10's size, 2 epochs, batch 32."""
+    source = load("npz", folder, path=random_pictures(folder, (32, 32, 3), 64))
+    rivals = {}
+    for strategy in ("fedivon", "fedavg"):
+        settings = compose(settings_of, "cifar10-fedivon", strategy)
+        client = method(strategy).client(settings, Partition(0, source, np.arange(64), np.arange(64)))
+        arrays = client.codec.encode(_payload(settings, client.flat))
+        config = {"keys": list(arrays), "round": 1, "learning-rate": settings.client.learning_rate}
+        rivals[strategy] = lambda client=client, arrays=arrays, config=config: client.fit(list(arrays.values()), config)
+    return contest(rivals, 40)
+
+
+def _payload(settings, flat):
+    from fedivon_app.core.codec import Payload
+
+    return Payload(method(settings.strategy).strategy(settings).initial(flat.mean()), flat.buffers)
+
+
+def merge_speed(clients: int = 20, size: int = 1_000_000) -> float:
+    """GB of posteriors merged a second by the product rule."""
+    rng = np.random.default_rng(0)
+    posteriors = [Posterior(rng.standard_normal(size, np.float32), rng.random(size, np.float32) + 1) for _ in range(4)]
+    stream = [posteriors[k % 4] for k in range(clients)]
+    result = contest({"merge": lambda: aggregate("product", stream, np.full(clients, 1 / clients))}, 5)
+    return clients * size * 8 / 1e9 / (result["merge"] / 1e3)
+
+
+def predictions(name: str, shape: tuple[int, ...], samples: int = 16, count: int = 500) -> dict[str, float]:
+    """Monte Carlo prediction beside the plain loop: load a sample, forward, softmax, add."""
+    torch.manual_seed(0)
+    flat = Flat(build(name, shape, 10))
+    posterior = Posterior(flat.mean(), np.full(len(flat), 5000.0))
+    inputs = torch.rand(count, shape[2], shape[0], shape[1])
+    rng = np.random.default_rng(0)
+
+    @torch.no_grad()
+    def loop() -> None:
+        total = 0
+        flat.module.eval()
+        for _ in range(samples):
+            flat.load(posterior.sample(rng))
+            total = total + flat.module(inputs).softmax(1)
+        flat.load(posterior.mean)
+
+    return contest({"predict": lambda: predict(flat, posterior, inputs, samples, 0), "loop": loop}, 3)
+
+
+def flower_rounds(folder: Path, rounds: int = 23) -> dict[str, float]:
+    """Seconds a round of `flwr run` with 10 of 200 clients (lenet, 28x28, 55 pictures each)."""
+    path = random_pictures(folder, (28, 28))
+    words = [f"rounds={rounds}", "dataset=null", "data.source=npz", f"data.path={path}", f"data.root={folder}"]
+    words += ["data.partition=iid", "data.max_examples=55", "data.holdout=0", "evaluation.every=0"]
+    words += ["evaluation.final_samples=0", "run.checkpoint_every=1000"]
+    with Federation() as federation:
+        config = {"experiment": "fmnist-fedivon", "runs": str(folder / "runs"), "set": shlex.join(words)}
+        failure = federation.run(config, 200, show=lambda line: None)
+    if failure:
+        raise RuntimeError(failure)
+    (metrics,) = (folder / "runs").glob("*/metrics.jsonl")
+    seconds = [json.loads(line)["seconds"] for line in metrics.read_text().splitlines()][3:]
+    work = np.median([sum(s["clients"]) / (os.cpu_count() or 1) for s in seconds])
+    return {"round": float(np.median([s["train"] for s in seconds])), "of it training, over all cores": float(work)}
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    print("Ours first, then its rivals; then our time as a share of theirs.\n")
+    for size in (80_000, 466_000, 2_000_000):
+        show(f"optimizer step, {size:,} parameters", optimizer_steps(size))
+    with tempfile.TemporaryDirectory() as folder:
+        show("client round, lenet 32x32x3", client_rounds(Path(folder)))
+        print(f"{'merge (product), 20 clients x 1e6 parameters':<44} {merge_speed():.2f} GB/s")
+        for name, shape in (
+            ("mlp", (28, 28, 1)),
+            ("lenet", (28, 28, 1)),
+            ("lenet", (32, 32, 3)),
+            ("resnet20", (32, 32, 3)),
+        ):
+            count = 100 if name == "resnet20" else 500
+            show(f"16 weight samples, {name} {shape}, {count} inputs", predictions(name, shape, count=count))
+        print("flwr run, 200 clients, 10 a round ...", flush=True)
+        result = flower_rounds(Path(folder))
+        print(f"{'':<44} " + "   ".join(f"{name} {value:.3f} s" for name, value in result.items()))
+
+
+if __name__ == "__main__":
+    main()
