@@ -16,6 +16,8 @@ import yaml
 from fedivon_app.core.settings import Settings, SettingsError, compose
 
 MEASURES = {"accuracy": "accuracy %", "nll": "NLL", "ece": "ECE", "brier": "Brier"}
+WAYS = ("mean", "mc")
+PARTS = {"test": "", "clients_before_training": ", clients' test parts"}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -120,11 +122,14 @@ def table(summaries: list[dict[str, Any]]) -> str:
         if summary["best"] and summary["best"]["round"] != summary["rounds"]:
             ends.append((summary["best"]["round"], summary["best"]["gm"], ", best held-out"))
         for server_round, scores, note in ends:
-            for way, values in ((scores or {}).get("test") or {}).items():
-                name = f"GM at the mean{note}" if way == "mean" else f"GM, {values['samples']} samples{note}"
-                numbers = [f"{100 * values['accuracy']:.2f}", *(f"{values[key]:.4f}" for key in list(MEASURES)[1:])]
-                who = (summary["experiment"], summary["strategy"], str(summary["seed"]), str(server_round))
-                rows.append((*who, name, *numbers))
+            who = (summary["experiment"], summary["strategy"], str(summary["seed"]), str(server_round))
+            for part, ways in (scores or {}).items():
+                if part in PARTS:
+                    rows += [
+                        (*who, f"{_way(way, ways[way])}{PARTS[part]}{note}", *_cells(ways[way]))
+                        for way in ways
+                        if way in WAYS
+                    ]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     left = 5  # columns of words; the rest are numbers
     lines = [
@@ -134,6 +139,14 @@ def table(summaries: list[dict[str, Any]]) -> str:
         for row in rows
     ]
     return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
+
+
+def _way(way: str, values: dict[str, float]) -> str:
+    return "GM at the mean" if way == "mean" else f"GM, {values['samples']} samples"
+
+
+def _cells(values: dict[str, float]) -> list[str]:
+    return [f"{100 * values['accuracy']:.2f}", *(f"{values[key]:.4f}" for key in list(MEASURES)[1:])]
 
 
 def _parser() -> argparse.ArgumentParser:

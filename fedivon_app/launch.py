@@ -45,7 +45,7 @@ class Federation:
     def __enter__(self) -> Federation:
         self._home = tempfile.TemporaryDirectory(prefix="fedivon-flwr-", ignore_cleanup_errors=True)
         home = Path(self._home.name)
-        self.address = f"127.0.0.1:{_free_port()}"
+        self.address = f"127.0.0.1:{free_port()}"
         (home / "config.toml").write_text(
             f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "{self.address}"\ninsecure = true\n'
         )
@@ -85,7 +85,7 @@ class Federation:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        _end_family(self._superlink.pid)
+        end_family(self._superlink.pid)
         self._superlink.wait()
         self._log.close()
         self._home.cleanup()
@@ -141,7 +141,7 @@ class Federation:
             ) from None
 
 
-def _end_family(pid: int, patience: float = 10) -> None:
+def end_family(pid: int, patience: float = 10) -> None:
     """Ends a process and all that came of it; the SuperLink's executor and Ray have sessions of their own."""
     try:
         parent = psutil.Process(pid)
@@ -162,7 +162,7 @@ def _plain(text: str) -> str:
     return re.sub(r"\x1b\[[0-9;]*m", "", text)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]

@@ -134,7 +134,7 @@ class Run:
     def summarise(self, status: str, detail: str = "") -> dict[str, Any]:
         """summary.json: how the run ended, the last scores, the scores at the best held-out round, totals, versions."""
         records = list(self.metrics())
-        scored = [r for r in records if "test" in r.get("gm", {})]
+        scored = [r for r in records if r.get("gm")]
         best = self.best()
         summary = {
             "status": status,

@@ -20,6 +20,7 @@ from fedivon_app.core.flat import Flat
 from fedivon_app.core.settings import Settings, SettingsError, compose
 from fedivon_app.evaluation import Evaluator
 from fedivon_app.methods import method, settings_of
+from fedivon_app.report import plot_learning
 from fedivon_app.runs import Run
 from strategies.base import PosteriorStrategy, RunError, wait_for_nodes
 
@@ -85,6 +86,7 @@ def _run(grid: Grid, run: Run, checkpoint: Checkpoint | None) -> None:
         run.summarise("failed", str(error))
         raise
     summary = run.summarise("completed" if last == settings.rounds else "stopped")
+    plot_learning(run)
     log.info("%s after round %d; run folder %s", summary["status"], last, run.folder)
 
 

@@ -326,14 +326,17 @@ class PosteriorStrategy(Strategy):
         tallies = {}
         for message in replies:
             partition = partition_of.get(message.metadata.src_node_id)
-            if message.has_error():
-                log.warning("round %d: partition %s did not evaluate: %s", server_round, partition, _reason(message))
-                continue
-            tallies[partition] = Tally.from_dict(dict(message.content["metrics"]))
+            try:
+                if message.has_error():
+                    raise ValueError(_reason(message))
+                tallies[partition] = Tally.from_dict(dict(message.content["metrics"]))
+            except (KeyError, ValueError) as error:
+                log.warning("round %d: no scores of partition %s: %s", server_round, partition, error)
         if not tallies:
             return None
-        pooled = sum((tallies[p] for p in sorted(tallies)[1:]), tallies[min(tallies)]).scores()
-        by_client = [{"partition": p, **tallies[p].scores()} for p in sorted(tallies)]
+        tallies = dict(sorted(tallies.items()))
+        pooled = sum(tallies.values(), Tally()).scores()
+        by_client = [{"partition": p, **tally.scores()} for p, tally in tallies.items()]
         self.record.setdefault("gm", {})["clients_before_training"] = {"mean": pooled, "by_client": by_client}
         return MetricRecord(pooled)
 

@@ -1,14 +1,12 @@
 """Class probabilities of a posterior: at its mean, or by Monte Carlo over its weights.
 
 Sample s is theta_s = mean + eps_s / sqrt(precision), where eps_s comes from a generator seeded by (seed, s) alone, so
-that neither the number of samples nor the chunking changes it. Samples are run together by `torch.func.vmap`, inputs
-in chunks; both sizes follow from a bound on memory. The module is used through `functional_call`: its parameters,
-buffers and train/eval modes are afterwards as they were.
+that neither the number of samples nor the chunking changes it. The network runs through `torch.func`: its own
+parameters, buffers and train/eval modes are afterwards as they were.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -16,43 +14,173 @@ from torch import nn
 from torch.func import functional_call, vmap
 
 from fedivon_app.core.flat import Array, Flat
+from fedivon_app.core.posterior import Posterior
 
 MEBIBYTE = 2**20
-CPU_WORKING_SET = 16 * MEBIBYTE  # larger tensors are returned to the system and faulted in again at every layer
+MEMORY_MB = 512
+# Larger activations are slower on a CPU: they leave the cache, and the allocator gives them back after every layer.
+CPU_WORKING_SET = 16 * MEBIBYTE
 
 
-def predict_mean(flat: Flat, posterior, inputs: torch.Tensor, *, buffers: Array | None = None, batch_size: int = 1000):
-    """softmax(f(inputs; mean)), an (N, C) float32 array; `buffers` replaces the module's own batch-norm statistics."""
-    _check_inputs(inputs)
-    weights = flat.checked(posterior.mean)[None]
-    chunks = _Chunks(samples=1, inputs=batch_size)
+def predict_mean(
+    flat: Flat,
+    posterior: Posterior,
+    inputs: torch.Tensor,
+    *,
+    buffers: Array | None = None,
+    batch_size: int | None = None,
+) -> np.ndarray:
+    """softmax(f(inputs; mean)), (N, C) float32; `buffers` stand in for the module's own batch-norm statistics."""
+    _check(flat, posterior, inputs)
     with _evaluating(flat.module):
-        run = _runner(flat, buffers)
-        return np.concatenate([run(weights, inputs[place])[0].cpu().numpy() for place in chunks.of_inputs(len(inputs))])
+        batch_size = batch_size or _chunk_sizes(flat, inputs, MEMORY_MB * MEBIBYTE)[1]
+        weights = flat.checked(posterior.mean)[None]
+        batches = (_probabilities(flat, weights, inputs[rows], buffers) for rows in _chunks(len(inputs), batch_size))
+        return np.concatenate([batch[0].cpu().numpy() for batch in batches])
 
 
 def predict_samples(
     flat: Flat,
-    posterior,
+    posterior: Posterior,
     inputs: torch.Tensor,
     num_samples: int,
     seed: int,
     *,
-    memory_mb: float = 512,
+    memory_mb: float = MEMORY_MB,
     buffers: Array | None = None,
     samples_at_once: int | None = None,
 ) -> np.ndarray:
-    """softmax(f(inputs; theta_s)) for every sample, an (M, N, C) float32 array."""
+    """softmax(f(inputs; theta_s)) for every sample, (M, N, C) float32; chunked as in `predict`."""
+    if posterior.precision is None:
+        raise ValueError("a posterior without precision is a point: it has no samples to predict with")
     if num_samples < 1:
         raise ValueError(f"num_samples must be at least 1, not {num_samples}")
-    if posterior.precision is None:
-        raise ValueError("a posterior without precision is a point and has no samples to predict with")
-    _check_inputs(inputs)
-    result = None
-    for samples, place, probabilities in _run(
-        flat, posterior, inputs, num_samples, seed, memory_mb, buffers, samples_at_once
-    ):
-        if result is None:
-            result = np.empty((num_samples, len(inputs), probabilities.shape[-1]), dtype=np.float32)
-        result[samples, place] = probabilities.cpu().numpy()
-    return result
+    results = np.empty(0)
+    with _evaluating(flat.module):
+        for samples, rows, probabilities in _sampled(
+            flat, posterior, inputs, num_samples, seed, memory_mb, buffers, samples_at_once
+        ):
+            if results.size == 0:
+                results = np.empty((num_samples, len(inputs), probabilities.shape[-1]), np.float32)
+            results[samples, rows] = probabilities.cpu().numpy()
+    return results
+
+
+def predict(
+    flat: Flat,
+    posterior: Posterior,
+    inputs: torch.Tensor,
+    num_samples: int,
+    seed: int,
+    *,
+    memory_mb: float = MEMORY_MB,
+    buffers: Array | None = None,
+    samples_at_once: int | None = None,
+) -> np.ndarray:
+    """(1/S) sum_s softmax(f(inputs; theta_s)), (N, C) float32, summed in float64; at the mean if there is no sample.
+
+    Weights and activations at any time stay below `memory_mb` by estimate (one sample and one input at the least).
+    Samples run together under `vmap`, as many as fit; but one by one on a CPU if the network has convolutions, whose
+    batched form (grouped convolution) is two to five times slower there. `samples_at_once` decides it otherwise.
+    """
+    if num_samples == 0 or posterior.precision is None:
+        return predict_mean(flat, posterior, inputs, buffers=buffers)
+    if num_samples < 0:
+        raise ValueError(f"num_samples must be at least 0, not {num_samples}")
+    total = np.empty(0)
+    with _evaluating(flat.module):
+        for _, rows, probabilities in _sampled(
+            flat, posterior, inputs, num_samples, seed, memory_mb, buffers, samples_at_once
+        ):
+            if total.size == 0:
+                total = np.zeros((len(inputs), probabilities.shape[-1]))
+            total[rows] += probabilities.sum(0, dtype=torch.float64).cpu().numpy()
+    return (total / num_samples).astype(np.float32)
+
+
+def _sampled(
+    flat: Flat,
+    posterior: Posterior,
+    inputs: torch.Tensor,
+    num_samples: int,
+    seed: int,
+    memory_mb: float,
+    buffers: Array | None,
+    samples_at_once: int | None,
+) -> Iterator[tuple[slice, slice, torch.Tensor]]:
+    """Which samples, which inputs, and their (samples, inputs, C) probabilities, chunk after chunk."""
+    _check(flat, posterior, inputs)
+    if seed < 0 or (samples_at_once is not None and samples_at_once < 1):
+        raise ValueError(f"seed must be at least 0 and samples_at_once at least 1, not {seed} and {samples_at_once}")
+    fitting, batch_size = _chunk_sizes(flat, inputs, memory_mb * MEBIBYTE)
+    for samples in _chunks(num_samples, samples_at_once or fitting):
+        drawn = [posterior.sample(np.random.default_rng([seed, s])) for s in range(samples.start, samples.stop)]
+        weights = torch.from_numpy(np.stack(drawn)).to(flat.vector.device)
+        for rows in _chunks(len(inputs), batch_size):
+            yield samples, rows, _probabilities(flat, weights, inputs[rows], buffers)
+
+
+def _probabilities(flat: Flat, weights: torch.Tensor, inputs: torch.Tensor, buffers: Array | None) -> torch.Tensor:
+    """softmax(f(inputs; theta_k)) for every row of `weights`: (K, P) -> (K, N, C)."""
+    inputs = inputs.to(flat.vector.device, copy=True)  # a network may write to its inputs; these are used again
+    statistics = {} if buffers is None else flat.named_buffers(buffers)
+
+    def forward(parameters: dict[str, torch.Tensor]) -> torch.Tensor:
+        return functional_call(flat.module, (parameters, statistics), (inputs,)).softmax(-1)
+
+    if len(weights) == 1:
+        return forward(flat.named_parameters(weights[0]))[None]
+    return vmap(forward)(flat.named_parameters(weights))
+
+
+def _chunk_sizes(flat: Flat, inputs: torch.Tensor, memory: float) -> tuple[int, int]:
+    """How many samples and how many inputs run at once."""
+    on_cpu = flat.vector.device.type == "cpu"
+    per_sample = 2 * flat.vector.nbytes
+    per_input = _activation_bytes(flat, inputs[:1])
+    room = max(memory - per_sample, 0)
+    batch_size = int((min(room, CPU_WORKING_SET) if on_cpu else room) // per_input)
+    batch_size = min(max(batch_size, 1), len(inputs))
+    has_convolutions = any(parameter.ndim > 2 for parameter in flat.module.parameters())
+    samples = 1 if on_cpu and has_convolutions else int(memory // (per_sample + batch_size * per_input))
+    return max(samples, 1), batch_size
+
+
+def _activation_bytes(flat: Flat, example: torch.Tensor) -> int:
+    """What a forward pass keeps for its backward pass, weights aside: no less than the peak of one without."""
+    own, sizes = flat.vector.untyped_storage().data_ptr(), [2 * example.nbytes]
+
+    def count(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.untyped_storage().data_ptr() != own:
+            sizes.append(tensor.nbytes)
+        return tensor
+
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+        sizes.append(flat.module(example.to(flat.vector.device, copy=True)).nbytes)
+    return sum(sizes)
+
+
+@contextmanager
+def _evaluating(module: nn.Module) -> Iterator[None]:
+    """No gradients, eval mode; afterwards every submodule is in the mode that it was in."""
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for part, training in modes:
+            part.training = training
+
+
+def _chunks(length: int, size: int) -> list[slice]:
+    return [slice(start, min(start + size, length)) for start in range(0, length, size)]
+
+
+def _check(flat: Flat, posterior: Posterior, inputs: torch.Tensor) -> None:
+    if len(inputs) == 0:
+        raise ValueError("there are no inputs to predict")
+    if len(posterior.mean) != len(flat):
+        raise ValueError(f"a posterior over {len(posterior.mean)} weights does not fit a model with {len(flat)}")
+    if fault := posterior.fault():
+        raise ValueError(f"cannot predict with this posterior: its {fault}")

@@ -1,0 +1,202 @@
+"""Scores of predicted probabilities: accuracy, NLL, ECE, Brier, AUROC, uncertainty and retention. numpy only."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+
+import numpy as np
+
+NUM_BINS = 15
+BIN_EDGES = np.linspace(0, 1, NUM_BINS + 1)
+SMALLEST_PROBABILITY = float(np.finfo(np.float32).tiny)
+TOLERANCE = 1e-3
+
+
+def _zero_bins() -> np.ndarray:
+    return np.zeros(NUM_BINS)
+
+
+@dataclass(frozen=True, eq=False)
+class Tally:
+    """Sums from which the four scores follow, over any number of examples; `Tally()` is the sum over none.
+
+    Tallies of different clients add up to the tally of all their examples, so that scores over clients come from
+    pooled sums and pooled calibration bins, never from averages of the clients' scores. Bin b holds the examples whose
+    largest probability lies in (b/15, (b+1)/15] (Guo et al. 2017, section 2).
+    """
+
+    count: float = 0.0
+    correct: float = 0.0
+    nll_sum: float = 0.0
+    brier_sum: float = 0.0
+    bin_count: np.ndarray = field(default_factory=_zero_bins)
+    bin_confidence: np.ndarray = field(default_factory=_zero_bins)
+    bin_correct: np.ndarray = field(default_factory=_zero_bins)
+
+    @classmethod
+    def of(cls, probabilities: np.ndarray, labels: np.ndarray) -> "Tally":
+        """The tally of (N, C) probabilities against (N,) class numbers."""
+        probabilities, labels = _checked(probabilities, labels)
+        confidence = probabilities.max(axis=1)
+        correct = probabilities.argmax(axis=1) == labels
+        truth = probabilities[np.arange(len(labels)), labels]
+        # sum_c (p_c - [c = y])^2 = sum_c p_c^2 - 2 p_y + 1
+        brier = np.square(probabilities).sum(axis=1) - 2 * truth + 1
+        bins = np.clip(np.searchsorted(BIN_EDGES, confidence, side="left") - 1, 0, NUM_BINS - 1)
+        return cls(
+            count=float(len(labels)),
+            correct=float(correct.sum()),
+            nll_sum=float(-np.log(np.maximum(truth, SMALLEST_PROBABILITY)).sum()),
+            brier_sum=float(brier.sum()),
+            bin_count=np.bincount(bins, minlength=NUM_BINS).astype(np.float64),
+            bin_confidence=np.bincount(bins, weights=confidence, minlength=NUM_BINS),
+            bin_correct=np.bincount(bins, weights=correct, minlength=NUM_BINS),
+        )
+
+    def __add__(self, other: "Tally") -> "Tally":
+        if not isinstance(other, Tally):
+            return NotImplemented
+        return Tally(*(getattr(self, part.name) + getattr(other, part.name) for part in fields(self)))
+
+    def scores(self) -> dict[str, float]:
+        """accuracy; nll = mean -log p_y; ece = sum_b |correct_b - confidence_b| / N; brier, summed over classes."""
+        if self.count == 0:
+            raise ValueError("no scores: the tally holds no examples")
+        gaps = np.abs(self.bin_correct - self.bin_confidence)
+        return {
+            "accuracy": self.correct / self.count,
+            "nll": self.nll_sum / self.count,
+            "ece": float(gaps.sum() / self.count),
+            "brier": self.brier_sum / self.count,
+        }
+
+    def to_dict(self) -> dict[str, float | list[float]]:
+        """Plain numbers and lists under the fields' names, fit for a Flower MetricRecord and for JSON."""
+        values = {part.name: getattr(self, part.name) for part in fields(self)}
+        return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in values.items()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, float | Sequence[float]]) -> "Tally":
+        """The inverse of `to_dict`; other keys are left alone, a tally that cannot be one is a ValueError."""
+        parts = {}
+        for part in fields(cls):
+            if part.name not in values:
+                raise ValueError(f"a tally needs {part.name!r}")
+            expected = (NUM_BINS,) if part.name.startswith("bin_") else ()
+            value = np.asarray(values[part.name], dtype=np.float64)
+            if value.shape != expected:
+                raise ValueError(f"the tally's {part.name!r} has shape {value.shape}, not {expected}")
+            if not np.isfinite(value).all() or (value < 0).any():
+                raise ValueError(f"the tally's {part.name!r} must be finite and not negative: {value}")
+            parts[part.name] = value if expected else float(value)
+        if parts["bin_count"].sum() != parts["count"] or parts["bin_correct"].sum() != parts["correct"]:
+            raise ValueError("the tally's bins do not add up to its count of examples and of correct ones")
+        return cls(**parts)
+
+
+def classification(probabilities: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    """accuracy, nll, ece (15 equal bins) and brier (summed over classes) of (N, C) probabilities."""
+    return Tally.of(probabilities, labels).scores()
+
+
+def reliability(source: Tally | np.ndarray, labels: np.ndarray | None = None) -> dict[str, np.ndarray]:
+    """A reliability diagram's bins: mean confidence, accuracy (both NaN where a bin is empty) and count, each (15,).
+
+    From a Tally, or from (N, C) probabilities and their labels.
+    """
+    if isinstance(source, Tally) != (labels is None):
+        raise ValueError("reliability takes a Tally, or probabilities with their labels")
+    tally = source if isinstance(source, Tally) else Tally.of(source, labels)
+    filled = np.where(tally.bin_count > 0, tally.bin_count, np.nan)
+    return {
+        "confidence": tally.bin_confidence / filled,
+        "accuracy": tally.bin_correct / filled,
+        "count": tally.bin_count,
+    }
+
+
+def auroc(scores_in: np.ndarray, scores_out: np.ndarray) -> float:
+    """P(out > in) + P(out = in) / 2 over all pairs: a higher score means more out-of-distribution."""
+    inside, outside = _scores("scores_in", scores_in), _scores("scores_out", scores_out)
+    outside = np.sort(outside)
+    not_above = np.searchsorted(outside, inside, side="right")
+    below = np.searchsorted(outside, inside, side="left")
+    pairs = len(inside) * len(outside)
+    return float(1 - (not_above.sum() + below.sum()) / (2 * pairs))
+
+
+def uncertainty(sample_probabilities: np.ndarray) -> dict[str, np.ndarray]:
+    """Entropy, aleatoric and epistemic uncertainty of M samples p_m, (M, N, C), with mean p; each (N,).
+
+    entropy = -sum_c p_c log p_c / log C, in [0, 1]; of the matrices mean_m(diag(p_m) - p_m p_m^T) (aleatoric) and
+    mean_m((p_m - p)(p_m - p)^T) (epistemic) the traces, mean_m sum_c p_mc (1 - p_mc) and mean_m sum_c (p_mc - p_c)^2.
+    The two add up to sum_c p_c (1 - p_c).
+    """
+    samples = np.asarray(sample_probabilities)
+    if samples.ndim != 3 or samples.shape[0] == 0:
+        raise ValueError(f"sample probabilities must have shape (M, N, C) with M at least 1, not {samples.shape}")
+    mean = np.zeros(samples.shape[1:])
+    aleatoric = np.zeros(samples.shape[1])
+    for sample in samples:
+        sample = _checked_probabilities(sample)
+        mean += sample / len(samples)
+        aleatoric += (sample * (1 - sample)).sum(axis=1) / len(samples)
+    epistemic = sum(np.square(sample - mean).sum(axis=1) for sample in samples) / len(samples)
+    log = np.log(mean, out=np.zeros_like(mean), where=mean > 0)
+    entropy = -(mean * log).sum(axis=1) / np.log(mean.shape[1])
+    return {"entropy": entropy, "aleatoric": aleatoric, "epistemic": epistemic}
+
+
+def retention_curve(
+    correct: np.ndarray, uncertainty: np.ndarray, fractions: Sequence[float] = tuple(np.arange(1, 21) / 20)
+) -> np.ndarray:
+    """The accuracy over the most certain fraction of the examples, for each of `fractions`.
+
+    At least one example is kept. Among equally uncertain examples none is preferred: the accuracy is the expected one
+    under a random order of them, so the order of the arrays does not matter.
+    """
+    correct = np.asarray(correct, dtype=np.float64)
+    uncertain = _scores("uncertainty", uncertainty)
+    fractions = np.asarray(fractions, dtype=np.float64)
+    if correct.shape != uncertain.shape:
+        raise ValueError(f"correct {correct.shape} and uncertainty {uncertain.shape} must have one entry per example")
+    if not ((fractions > 0) & (fractions <= 1)).all():
+        raise ValueError(f"fractions must lie in (0, 1], not {fractions.tolist()}")
+    _, group, size = np.unique(uncertain, return_inverse=True, return_counts=True)
+    group_accuracy = np.bincount(group, weights=correct) / size
+    running = np.cumsum(np.repeat(group_accuracy, size))
+    kept = np.maximum(1, np.rint(fractions * len(correct)).astype(int))
+    return running[kept - 1] / kept
+
+
+def _checked(probabilities: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    probabilities, labels = _checked_probabilities(probabilities), np.asarray(labels)
+    if labels.shape != probabilities.shape[:1]:
+        raise ValueError(f"labels of shape {labels.shape} do not fit probabilities of shape {probabilities.shape}")
+    if not np.issubdtype(labels.dtype, np.integer):
+        raise ValueError(f"labels must be whole class numbers, not {labels.dtype}")
+    if labels.min() < 0 or labels.max() >= probabilities.shape[1]:
+        classes = probabilities.shape[1]
+        raise ValueError(f"labels run from {labels.min()} to {labels.max()}, outside of 0 to {classes - 1}")
+    return probabilities, labels
+
+
+def _checked_probabilities(probabilities: np.ndarray) -> np.ndarray:
+    probabilities = np.asarray(probabilities, dtype=np.float64)
+    if probabilities.ndim != 2 or probabilities.shape[1] < 2:
+        raise ValueError(f"probabilities must have shape (N, C) with at least 2 classes, not {probabilities.shape}")
+    if len(probabilities) == 0:
+        raise ValueError("probabilities are empty: there is no example to score")
+    wrong = ~(np.abs(probabilities.sum(axis=1) - 1) <= TOLERANCE) | (probabilities < -TOLERANCE).any(axis=1)
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise ValueError(f"row {row} is no distribution over classes (it sums to {probabilities[row].sum():.6g})")
+    return probabilities
+
+
+def _scores(name: str, scores: np.ndarray) -> np.ndarray:
+    scores = np.asarray(scores, dtype=np.float64)
+    if scores.ndim != 1 or len(scores) == 0:
+        raise ValueError(f"{name} must be a vector with at least one entry, not of shape {scores.shape}")
+    if np.isnan(scores).any():
+        raise ValueError(f"{name} holds {int(np.isnan(scores).sum())} NaN")
+    return scores
