@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from fedivon_app.core.metrics import Tally
-from fedivon_app.core.predict import predict_mean
 from flwr.app import RecordDict
 from flwr.client import NumPyClient
 from torch import Tensor, nn
 
 from clients.data import Partition, classes, network, pick_device, tensors
 from fedivon_app.core.codec import Codec, Payload, Raw
+from fedivon_app.core.metrics import Tally
 from fedivon_app.core.posterior import Posterior
+from fedivon_app.core.predict import predict_mean
 from fedivon_app.core.settings import ClientSettings, Settings
 
 
@@ -97,9 +97,9 @@ class PosteriorClient(NumPyClient):
         return Task(images, labels, client.epochs, client.batch_size, config["learning-rate"], shuffle)
 
     def examples(self, part: str, rows: np.ndarray) -> tuple[Tensor, Tensor]:
-        source, settings = self.partition.source, self.settings
+        source = self.partition.source
         x, y = (source.x_train, source.y_train) if part == "train" else (source.x_test, source.y_test)
-        return tensors(x[rows], y[rows], settings.data.scaling, settings.model.channels_last, self.device)
+        return tensors(x[rows], y[rows], self.settings.data.scaling, self.device)
 
     def evaluate(self, parameters: list[np.ndarray], config: dict[str, Any]) -> tuple[float, int, dict[str, Any]]:
         """The received (global) model at its mean on the client's own test part, as statistics that can be pooled."""

@@ -29,14 +29,10 @@ class Partition:
     test: np.ndarray
 
 
-def tensors(
-    x: np.ndarray, y: np.ndarray, scaling: str, channels_last: bool, device: torch.device
-) -> tuple[Tensor, Tensor]:
+def tensors(x: np.ndarray, y: np.ndarray, scaling: str, device: torch.device) -> tuple[Tensor, Tensor]:
     """Rows of a source as what a network takes."""
-    images = inputs(x, scaling).to(device)
-    if channels_last and images.ndim == 4:
-        images = images.contiguous(memory_format=torch.channels_last)
-    return images, torch.as_tensor(np.ascontiguousarray(y), dtype=torch.int64, device=device)
+    labels = torch.from_numpy(np.array(y, np.int64)).to(device)
+    return inputs(x, scaling).to(device), labels
 
 
 def pick_device(name: str) -> torch.device:

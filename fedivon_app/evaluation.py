@@ -20,8 +20,7 @@ class Evaluator:
 
     def __init__(self, settings: Settings, flat: Flat, parts: dict[str, tuple[np.ndarray, np.ndarray]]):
         self.settings, self.flat = settings, flat
-        device = flat.vector.device
-        form = settings.data.scaling, settings.model.channels_last, device
+        form = settings.data.scaling, flat.vector.device
         self.parts: dict[str, tuple[Tensor, Tensor]] = {name: tensors(x, y, *form) for name, (x, y) in parts.items()}
 
     def due(self, server_round: int) -> bool:

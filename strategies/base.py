@@ -15,13 +15,13 @@ from math import cos, pi
 from typing import Any, Literal
 
 import numpy as np
-from fedivon_app.core.metrics import Tally
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from pydantic import Field
 
 from fedivon_app.core.codec import Codec, Payload, Raw
+from fedivon_app.core.metrics import Tally
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.settings import ClientSettings, Section, Settings
 from strategies.aggregation import RULES as MERGING

@@ -160,7 +160,7 @@ VECTOR_MODELS = ("linear", "mlp")
 
 def options_of(name: str) -> dict[str, object]:
     """The options that `build` takes for this model, with their defaults."""
-    _known("model", name, MODELS)
+    _known("there is no model", name, MODELS)
     parameters = inspect.signature(MODELS[name]).parameters.values()
     return {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
 
@@ -172,7 +172,7 @@ def build(name: str, shape: Shape, num_classes: int, **options) -> nn.Module:
     if num_classes < 2:
         raise ValueError(f"num_classes must be at least 2, not {num_classes}")
     for option in options:
-        _known(f"option of model {name!r}", option, valid)
+        _known(f"model {name!r} has no option", option, valid)
     if len(shape) == 1 and name not in VECTOR_MODELS:
         takers = " and ".join(VECTOR_MODELS)
         raise ValueError(
@@ -193,11 +193,10 @@ def build_custom(factory: str, shape: Shape, num_classes: int, **options) -> nn.
     shape = _checked_shape(shape)
     function = _imported(factory)
     try:
-        inspect.signature(function).bind(shape, num_classes, **options)
-    except TypeError as error:
+        model = function(shape, num_classes, **options)
+    except Exception as error:
         given = ", ".join(["shape", "num_classes", *options])
-        raise ValueError(f"model factory {factory!r} cannot be called with ({given}): {error}") from error
-    model = function(shape, num_classes, **options)
+        raise ValueError(f"model factory {factory!r}, called with ({given}), fails: {error}") from error
     if not isinstance(model, nn.Module):
         raise ValueError(f"model factory {factory!r} returned a {type(model).__name__}, not a torch.nn.Module")
     try:
@@ -226,7 +225,7 @@ def _convolutional(layers: list[nn.Module], shape: Shape, num_classes: int, hidd
 
 
 def _fully_connected(features: int, sizes: tuple[int, ...], activation: str) -> tuple[list[nn.Module], int]:
-    _known("activation", activation, ACTIVATIONS)
+    _known("there is no activation", activation, ACTIVATIONS)
     layers = []
     for size in sizes:
         layers += [nn.Linear(features, size), ACTIVATIONS[activation]()]
@@ -285,11 +284,11 @@ def _positive(option: str, sizes: int | Iterable[int]) -> tuple[int, ...]:
     return sizes
 
 
-def _known(kind: str, name: str, valid: Iterable[str]) -> None:
+def _known(complaint: str, name: str, valid: Iterable[str]) -> None:
     valid = list(valid)
     if name not in valid:
-        choice = f"; there are {', '.join(valid)}" if valid else "; it has none"
-        raise ValueError(f"unknown {kind} {name!r}{_nearest(name, valid) or choice}")
+        choice = f"; choose from {', '.join(valid)}" if valid else " nor any other"
+        raise ValueError(f"{complaint} {name!r}{_nearest(name, valid) or choice}")
 
 
 def _nearest(name: str, valid: Iterable[str]) -> str:

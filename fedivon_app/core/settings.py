@@ -71,7 +71,6 @@ class ModelSettings(Section):
     options: dict[str, Any] = Field(
         default_factory=dict, description="what the builder takes besides shape and classes"
     )
-    channels_last: bool = Field(True, description="memory format of image inputs; faster on CPUs and recent GPUs")
 
 
 class ClientSettings(Section):
