@@ -123,13 +123,10 @@ def table(summaries: list[dict[str, Any]]) -> str:
             ends.append((summary["best"]["round"], summary["best"]["gm"], ", best held-out"))
         for server_round, scores, note in ends:
             who = (summary["experiment"], summary["strategy"], str(summary["seed"]), str(server_round))
-            for part, ways in (scores or {}).items():
-                if part in PARTS:
-                    rows += [
-                        (*who, f"{_way(way, ways[way])}{PARTS[part]}{note}", *_cells(ways[way]))
-                        for way in ways
-                        if way in WAYS
-                    ]
+            for part, where in PARTS.items():
+                for way, values in (scores or {}).get(part, {}).items():
+                    if way in WAYS:
+                        rows.append((*who, f"{_way(way, values)}{where}{note}", *_cells(values)))
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     left = 5  # columns of words; the rest are numbers
     lines = [

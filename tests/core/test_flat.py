@@ -15,7 +15,7 @@ def small() -> nn.Module:
 
 
 class Tied(nn.Module):
-    """out = W^T W x + b: one weight under two names."""
+    """out = W W x + b: one weight under two names."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,5 @@
 import textwrap
+from itertools import pairwise
 
 import pytest
 import torch
@@ -22,7 +23,7 @@ def conv(channels_in: int, channels_out: int, kernel: int) -> int:
 
 
 def full(*sizes: int) -> int:
-    return sum((features + 1) * size for features, size in zip(sizes, sizes[1:], strict=False))
+    return sum((features + 1) * size for features, size in pairwise(sizes))
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -174,8 +175,8 @@ def own_package(tmp_path, monkeypatch):
         from torch import nn
 
         def build(shape, num_classes, width=7):
-            height, breadth, channels = shape
-            return nn.Sequential(nn.Flatten(), nn.Linear(height * breadth * channels, width), nn.Linear(width, num_classes))
+            size = torch.Size(shape).numel()
+            return nn.Sequential(nn.Flatten(), nn.Linear(size, width), nn.Linear(width, num_classes))
 
         def nothing(shape, num_classes):
             return {"no": "module"}
