@@ -22,7 +22,8 @@ from fedivon_app.evaluation import Evaluator
 from fedivon_app.methods import method, settings_of
 from fedivon_app.report import plot_learning
 from fedivon_app.runs import Run
-from strategies.base import PosteriorStrategy, RunError, wait_for_nodes
+from strategies.base import PosteriorStrategy
+from strategies.roll_call import RunError, wait_for_nodes
 
 app = ServerApp()
 log = logging.getLogger("fedivon")

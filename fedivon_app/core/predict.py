@@ -19,7 +19,7 @@ from fedivon_app.core.posterior import Posterior
 MEBIBYTE = 2**20
 MEMORY_MB = 512
 # Larger activations are slower on a CPU: they leave the cache, and the allocator gives them back after every layer.
-CPU_WORKING_SET = 16 * MEBIBYTE
+CPU_WORKING_SET = 32 * MEBIBYTE
 
 
 def predict_mean(
@@ -147,17 +147,20 @@ def _chunk_sizes(flat: Flat, inputs: torch.Tensor, memory: float) -> tuple[int, 
 
 
 def _activation_bytes(flat: Flat, example: torch.Tensor) -> int:
-    """What a forward pass keeps for its backward pass, weights aside: no less than the peak of one without."""
-    own, sizes = flat.vector.untyped_storage().data_ptr(), [2 * example.nbytes]
+    """What a forward pass holds at a time: four tensors (in, out, a residual, scratch) of the largest layer's size.
 
-    def count(tensor: torch.Tensor) -> torch.Tensor:
+    The layers' sizes are those of the tensors that they would keep for a backward pass, weights aside.
+    """
+    own, sizes = flat.vector.untyped_storage().data_ptr(), [example.nbytes]
+
+    def measure(tensor: torch.Tensor) -> torch.Tensor:
         if tensor.untyped_storage().data_ptr() != own:
             sizes.append(tensor.nbytes)
         return tensor
 
-    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-        sizes.append(flat.module(example.to(flat.vector.device, copy=True)).nbytes)
-    return sum(sizes)
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(measure, lambda tensor: tensor):
+        flat.module(example.to(flat.vector.device, copy=True))
+    return 4 * max(sizes)
 
 
 @contextmanager

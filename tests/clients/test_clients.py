@@ -77,7 +77,7 @@ def test_fedavg_client_is_plain_adam():
     task = client.task(config)
     result = client.fit(parameters, config)[0][0]
     client.flat.load(parameters[0])
-    optimizer = torch.optim.Adam(client.flat.module.parameters(), lr=1e-3, weight_decay=2e-4)
+    optimizer = torch.optim.Adam(client.flat.module.parameters(), lr=config["learning-rate"], weight_decay=2e-4)
     for inputs, labels in task.batches():
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(client.flat.module(inputs), labels).backward()

@@ -75,7 +75,7 @@ def test_memory_bound_changes_the_chunks_and_not_the_result(name, shape, monkeyp
 
 def test_the_memory_bound_holds_for_the_bytes_that_a_chunk_needs():
     flat, _, inputs = network("mlp", (8, 8, 1))
-    megabytes = 2.0
+    megabytes = 1.0
     samples, batch_size = module_under_test._chunk_sizes(flat, inputs.repeat(100, 1, 1, 1), megabytes * 2**20)
     activations = 4 * (64 + 200 + 100 + 4)
     assert samples >= 1

@@ -4,14 +4,15 @@ import re
 
 import numpy as np
 import pytest
-from fedivon_app.core.metrics import Tally
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
 from fedivon_app.core.codec import Payload
+from fedivon_app.core.metrics import Tally
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.settings import ClientSettings
 from fedivon_app.methods import method, settings_of
-from strategies.base import RunError, learning_rate
+from strategies.base import learning_rate
+from strategies.roll_call import RunError
 
 
 def arrays_of(**named) -> ArrayRecord:

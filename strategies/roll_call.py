@@ -1,0 +1,108 @@
+"""The roll call: who is there, with which partition of the data, and whether it can work at all."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from flwr.app import Message, MessageType, RecordDict
+from flwr.serverapp import Grid
+
+from fedivon_app.core.settings import Settings
+from strategies.wire import reason
+
+log = logging.getLogger("fedivon")
+
+
+class RunError(RuntimeError):
+    """A run that cannot go on; its text says in which round, by whose fault and why."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node as it answered the roll call."""
+
+    node_id: int
+    partition: int
+    num_train: int
+    num_test: int
+
+
+class RollCall:
+    """The nodes by partition id, asked once each, when they appear."""
+
+    def __init__(self, settings: Settings, shape: tuple[int, ...], num_classes: int | None):
+        self.settings, self.shape, self.num_classes = settings, shape, num_classes
+        self.nodes: dict[int, Node] = {}
+        self.refused: dict[int, str] = {}
+
+    def assemble(self, grid: Grid, content: RecordDict) -> None:
+        """The first call: waits for the nodes, and does not go on with one that cannot work."""
+        wait_for_nodes(grid, self.settings)
+        self.call(grid, content)
+        if self.refused:
+            raise RunError("\n".join(self.refused.values()))
+        if not self.nodes:
+            raise RunError("no node answered the roll call; the nodes' own logs say why")
+        if (count := self.settings.clients_per_round) and count > len(self.nodes):
+            raise RunError(
+                f"clients_per_round is {count}, but the federation has {len(self.nodes)} clients; sample fewer"
+            )
+        sizes = [node.num_train for node in self.nodes.values()]
+        log.info("%d clients with %d to %d examples, %d in all", len(sizes), min(sizes), max(sizes), sum(sizes))
+
+    def call(self, grid: Grid, content: RecordDict) -> None:
+        """Forgets the nodes that are gone and asks the new ones."""
+        present = set(grid.get_node_ids())
+        self.nodes = {partition: node for partition, node in self.nodes.items() if node.node_id in present}
+        known = {node.node_id for node in self.nodes.values()} | set(self.refused)
+        if newcomers := sorted(present - known):
+            messages = [Message(content, node_id, MessageType.QUERY) for node_id in newcomers]
+            self._enter(grid.send_and_receive(messages, timeout=self.settings.server.round_timeout))
+
+    def _enter(self, replies: Iterable[Message]) -> None:
+        for message in replies:
+            node_id = message.metadata.src_node_id
+            if message.has_error():
+                log.warning("node %d did not answer the roll call: %s", node_id, reason(message))
+                continue
+            properties = dict(message.content["properties"])
+            partition = int(properties["partition-id"])
+            if fault := self._fault(partition, properties):
+                self.refused[node_id] = f"partition {partition}: {fault}"
+                log.warning("node %d cannot take part: %s", node_id, self.refused[node_id])
+            else:
+                self.nodes[partition] = Node(node_id, partition, properties["num-train"], properties["num-test"])
+        self.nodes = dict(sorted(self.nodes.items()))
+
+    def _fault(self, partition: int, properties: dict[str, Any]) -> str | None:
+        if "error" in properties:
+            return properties["error"]
+        if partition in self.nodes:
+            other = self.nodes[partition].node_id
+            return f"two nodes ask for it (node {other} has it); give each a partition-id of its own"
+        if self.shape and tuple(properties["shape"]) != self.shape:
+            return f"its inputs have shape {tuple(properties['shape'])}, the server's model takes {self.shape}"
+        if self.num_classes is not None and properties["num-classes"] > self.num_classes:
+            return f"it has {properties['num-classes']} classes, the server's model {self.num_classes}"
+        return None
+
+
+def wait_for_nodes(grid: Grid, settings: Settings) -> int:
+    """Waits until the federation is complete and says its size: `data.clients`, or, without it, what has come."""
+    wanted, limit = settings.data.clients, time.monotonic() + settings.server.node_timeout
+    count, before = len(list(grid.get_node_ids())), -1
+    while count < (wanted or 1) or (wanted is None and count != before):
+        if time.monotonic() > limit:
+            raise RunError(
+                f"the federation has {count} nodes after {settings.server.node_timeout:g} s, and data.clients asks for "
+                f"{wanted or 'at least 1'}: start more nodes (in a simulation --federation-config "
+                f"'num-supernodes={wanted or 2}', which `fedivon run` does by itself), or lower data.clients"
+            )
+        before = count
+        time.sleep(0.5)
+        count = len(list(grid.get_node_ids()))
+    return count

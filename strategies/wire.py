@@ -1,0 +1,90 @@
+"""Replies as they come over the wire: which are good, which are dropped and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, Message
+
+from fedivon_app.core.codec import Codec, Payload
+from fedivon_app.core.posterior import Posterior
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A good reply of one client."""
+
+    partition: int
+    num_examples: int
+    payload: Payload
+    metrics: dict[str, Any]
+
+    @property
+    def posterior(self) -> Posterior:
+        return self.payload.posterior
+
+
+@dataclass(frozen=True)
+class Replies:
+    """A round's replies: the good ones in partition order, why the others were dropped, and the bytes of all."""
+
+    good: list[Reply]
+    dropped: dict[int, str]
+    num_bytes: int
+
+
+def sort_out(messages: Iterable[Message], partition_of: dict[int, int], codec: Codec, sent: Payload) -> Replies:
+    """`partition_of` has the nodes that were asked, by node id; who did not answer is among the dropped."""
+    good, dropped, total = [], {}, 0
+    for message in messages:
+        partition = partition_of.get(message.metadata.src_node_id)
+        if partition is None:  # Flower's own word about a node that is gone comes from nobody; its silence counts
+            continue
+        if message.has_error():
+            dropped[partition] = reason(message)
+            continue
+        total += num_bytes(message.content.get("posterior", ArrayRecord()))
+        outcome = _read(partition, message, codec, sent)
+        if isinstance(outcome, Reply):
+            good.append(outcome)
+        else:
+            dropped[partition] = outcome
+    answered = {reply.partition for reply in good} | set(dropped)
+    dropped |= {partition: "no reply in time" for partition in partition_of.values() if partition not in answered}
+    return Replies(sorted(good, key=lambda reply: reply.partition), dict(sorted(dropped.items())), total)
+
+
+def _read(partition: int, message: Message, codec: Codec, sent: Payload) -> Reply | str:
+    """The reply, or what is wrong with it."""
+    try:
+        arrays, metrics = message.content["posterior"], dict(message.content["metrics"])
+        payload = codec.decode(to_numpy(arrays), sent)
+        num_examples = int(metrics.pop("num-examples"))
+    except KeyError as error:
+        return f"the reply lacks {error}"
+    except ValueError as error:
+        return str(error)
+    if num_examples < 1:
+        return f"num-examples is {num_examples}"
+    return payload.fault() or Reply(partition, num_examples, payload, metrics)
+
+
+def to_numpy(record: ArrayRecord) -> dict[str, np.ndarray]:
+    return {name: array.numpy() for name, array in record.items()}
+
+
+def to_record(arrays: dict[str, np.ndarray]) -> ArrayRecord:
+    return ArrayRecord({name: Array(array) for name, array in arrays.items()})
+
+
+def num_bytes(record: ArrayRecord) -> int:
+    return sum(len(array.data) for array in record.values())
+
+
+def reason(message: Message) -> str:
+    """The last line of a client's error: the exception's own text."""
+    lines = [line.strip() for line in str(message.error.reason or "").splitlines() if line.strip()]
+    return lines[-1] if lines else f"error code {message.error.code}"
