@@ -5,13 +5,13 @@ import json
 import numpy as np
 import pytest
 import torch
-from fedivon_app.core.metrics import Tally
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from clients.data import division, partition_of
 from datasets.sources import DataError
 from fedivon_app.client_app import app
 from fedivon_app.core.codec import Payload
+from fedivon_app.core.metrics import Tally
 from fedivon_app.core.settings import compose
 from fedivon_app.methods import METHODS, method, settings_of
 from fedivon_app.server_app import prepare
