@@ -61,7 +61,7 @@ def _open(config: dict[str, Any], grid: Grid) -> tuple[Run, Checkpoint | None]:
 
 def _run(grid: Grid, run: Run, checkpoint: Checkpoint | None) -> None:
     settings = run.settings
-    torch.set_num_threads(os.cpu_count() or 1)  # clients rest while the server evaluates
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count()))  # clients rest while it evaluates
     log.info("%s, %s, seed %d; run folder %s", settings.experiment, settings.strategy, settings.seed, run.folder)
     flat, shape, num_classes, parts = prepare(settings)
     strategy = method(settings.strategy).strategy(settings, shape, num_classes)
