@@ -85,7 +85,7 @@ class IVON(torch.optim.Optimizer):
         missing = any(gradient is None for gradient in gradients)
         self._gradient = torch.zeros_like(self._theta) if missing else flat_view(gradients)
         self._gradient_views = _split(self._gradient, self._parameters)
-        self._mean = self._theta.clone()
+        self._mean = torch.empty_like(self._theta)  # kept here while the parameters hold a draw
         self._momentum = torch.zeros_like(self._theta)
         self._noise = torch.empty_like(self._theta)  # theta - m, then g_hat (theta - m)
         self._scratch = torch.empty_like(self._theta)
@@ -133,12 +133,14 @@ class IVON(torch.optim.Optimizer):
     def sampled_params(self, train: bool = False) -> Iterator[None]:
         """The parameters hold a draw from the posterior inside; with `train`, their gradient counts for `step`."""
         with torch.no_grad():
-            self._noise.normal_()
+            noise = self._noise if train else torch.empty_like(self._theta)  # a kept sample is not drawn over
+            noise.normal_()
             for part, group in self._groups(self._scaled):
                 std = self._scratch[slice(*group["slice"])]
                 torch.mul(part, group["ess"], out=std).rsqrt_()
-            self._noise.mul_(self._scratch)
-            torch.add(self._mean, self._noise, out=self._theta)
+            noise.mul_(self._scratch)
+            self._mean.copy_(self._theta)
+            self._theta.add_(noise)
             if train:
                 self.zero_grad()
         try:
@@ -183,13 +185,12 @@ class IVON(torch.optim.Optimizer):
         self.current_step += 1
         for scaled, group in self._groups(self._scaled):
             self._update(group, scaled, gradient, noise_gradient)
-        self._theta.copy_(self._mean)
         self._samples, self._gradient_sum, self._noise_sum = 0, None, None
         return loss
 
     def _update(self, group: dict, scaled: Tensor, gradient: Tensor, noise_gradient: Tensor) -> None:
         part = slice(*group["slice"])
-        mean, momentum, temporary = self._mean[part], self._momentum[part], self._scratch[part]
+        mean, momentum, temporary = self._theta[part], self._momentum[part], self._scratch[part]
         decay, rate = group["decay"], 1 - group["beta2"]
         dual_mean, dual_precision = (vector if vector is None else vector[part] for vector in self._dual)
 
@@ -256,12 +257,12 @@ class IVON(torch.optim.Optimizer):
 
     def posterior(self) -> Posterior:
         """The Gaussian learned so far, as new arrays."""
-        return Posterior(self._mean.cpu().numpy().copy(), self.precision.cpu().numpy())
+        return Posterior(self._theta.cpu().numpy().copy(), self.precision.cpu().numpy())
 
     def state_dict(self) -> dict:
         groups = [{k: v for k, v in g.items() if k not in ("params", "decay")} for g in self.param_groups]
         state = {"step": self.current_step, "momentum": self._momentum.clone(), "precision": self.precision}
-        return {"state": state | {"mean": self._mean.clone()}, "param_groups": groups}
+        return {"state": state | {"mean": self._theta.clone()}, "param_groups": groups}
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: dict) -> None:
@@ -277,8 +278,7 @@ class IVON(torch.optim.Optimizer):
         self.current_step = state["step"]
         self._momentum.copy_(state["momentum"])
         self.precision = state["precision"]
-        self._mean.copy_(state["mean"])
-        self._theta.copy_(self._mean)
+        self._theta.copy_(state["mean"])
 
 
 def flat_view(tensors: Sequence[Tensor]) -> Tensor:

@@ -158,7 +158,7 @@ def test_precision_stays_positive_when_every_gradient_is_the_worst_one():
     optimizer = IVON([theta], lr=0.0, ess=1.0, beta2=0.5, weight_decay=1e-6)
 
     def worst(optimizer):  # h_hat = h - d/(1 - beta2), so that y = 0
-        noise = theta.detach() - optimizer.posterior().mean[0]
+        noise = theta.detach()  # the mean stays 0
         scaled = optimizer.precision
         return (optimizer.hess - scaled / 0.5) / (noise * scaled)
 
@@ -257,3 +257,29 @@ def test_more_samples_than_announced_are_an_error():
         theta.sum().backward()
     with pytest.raises(RuntimeError, match="mc_samples=2"), optimizer.sampled_params(train=True):
         theta.sum().backward()
+
+
+def test_drawing_for_evaluation_between_backward_and_step_changes_nothing():
+    found = []
+    for look in (False, True):
+        model, optimizer = train(IVON, 5)
+        torch.manual_seed(5)
+        with optimizer.sampled_params(train=True):
+            nn.functional.cross_entropy(model(INPUTS), LABELS).backward()
+        if look:
+            with optimizer.sampled_params(), torch.no_grad():
+                model(INPUTS)
+        optimizer.step()
+        found.append(optimizer.posterior())
+    np.testing.assert_array_equal(found[0].mean, found[1].mean)
+    np.testing.assert_array_equal(found[0].precision, found[1].precision)
+
+
+def test_weights_loaded_into_the_model_are_the_new_mean():
+    model, optimizer = train(IVON, 5)
+    other = nn.Sequential(nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 10))
+    model.load_state_dict(other.state_dict())
+    with optimizer.sampled_params():
+        pass
+    expected = nn.utils.parameters_to_vector(other.parameters()).detach().numpy()
+    np.testing.assert_array_equal(optimizer.posterior().mean, expected)
