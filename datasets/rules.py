@@ -29,7 +29,7 @@ def shards(
     """Label shards. Without sizes (McMahan et al. 2017, section 3): sorted by label, cut into
     num_clients * shards_per_client near-equal shards, which are dealt at random; complete.
 
-    With `shard_sizes` (low, high) (FedIvon, section 8 and appendix F): a client's shards have distinct labels, which
+    With `shard_sizes` (low, high) (FedIvon, section 7 and appendix F): a client's shards have distinct labels, which
     are dealt as evenly as the data allow; a shard's size is uniform over low..high; the rest of the data is not used.
     """
     count = whole_number(shards_per_client, "shards: shards_per_client", 1)

@@ -38,6 +38,7 @@ class RollCall:
         self.settings, self.shape, self.num_classes = settings, shape, num_classes
         self.nodes: dict[int, Node] = {}
         self.refused: dict[int, str] = {}
+        self.assembled = False
 
     def assemble(self, grid: Grid, content: RecordDict) -> None:
         """The first call: waits for the nodes, and does not go on with one that cannot work."""
@@ -51,6 +52,7 @@ class RollCall:
             raise RunError(
                 f"clients_per_round is {count}, but the federation has {len(self.nodes)} clients; sample fewer"
             )
+        self.assembled = True
         sizes = [node.num_train for node in self.nodes.values()]
         log.info("%d clients with %d to %d examples, %d in all", len(sizes), min(sizes), max(sizes), sum(sizes))
 
@@ -81,7 +83,7 @@ class RollCall:
     def _fault(self, partition: int, properties: dict[str, Any]) -> str | None:
         if "error" in properties:
             return properties["error"]
-        if partition in self.nodes:
+        if partition in self.nodes and not self.assembled:  # later on, it is a node that came back with a new id
             other = self.nodes[partition].node_id
             return f"two nodes ask for it (node {other} has it); give each a partition-id of its own"
         if self.shape and tuple(properties["shape"]) != self.shape:

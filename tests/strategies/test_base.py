@@ -199,6 +199,19 @@ def test_a_node_that_joins_later_is_called_and_takes_part():
     assert sorted(nodes.queried) == [0, 1, 2]
 
 
+def test_a_node_that_comes_back_with_another_id_takes_its_place_again():
+    asked = []
+
+    def reply(partition, message):
+        asked.append(message.metadata.dst_node_id)
+        return good(partition, message)
+
+    nodes, strategy = Nodes(2, reply), fedivon()
+    strategy.payload = Payload(Posterior(np.zeros(4), np.ones(4)))
+    strategy.start(nodes, strategy.arrays(), 2, 1.0, on_round=lambda *_: nodes.ids.update({999: 1}))
+    assert asked == [100, 107, 100, 999]
+
+
 def test_batch_norm_statistics_are_averaged_by_size():
     strategy = fedivon()
     strategy.payload = Payload(Posterior(np.zeros(4), np.ones(4)), np.zeros(2, np.float32))
