@@ -66,8 +66,13 @@ def resume(options: argparse.Namespace) -> int:
 
 
 def show(options: argparse.Namespace) -> int:
-    """Prints the final scores of runs as a table."""
+    """Prints the final scores of runs as a table, and draws their learning curves."""
     print(table([_summary(Path(folder)) for folder in options.run]))
+    if options.plot:
+        from fedivon_app.report import plot_learning
+        from fedivon_app.runs import Run
+
+        plot_learning([Run.open(folder) for folder in options.run], options.plot, options.names)
     return 0
 
 
@@ -167,7 +172,11 @@ def _parser() -> argparse.ArgumentParser:
     starter.add_argument("--seed", nargs="+", type=int, metavar="N", help="one run for each seed")
     starter.add_argument("--runs", default="runs", help="where run folders are made (default: ./runs)")
     command(resume, "run", "cpus")
-    command(show, "run")
+    shower = command(show, "run")
+    shower.add_argument("--plot", type=Path, metavar="PNG", help="where to draw the learning curves")
+    shower.add_argument(
+        "--names", nargs="+", metavar="NAME", help="what to call the runs in it (default: the strategies)"
+    )
     command(settings, "experiment").add_argument(
         "--strategy", metavar="NAME", help="another method than the experiment's"
     )

@@ -1,37 +1,42 @@
-"""Plots of a run."""
+"""Plots of runs."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
 from fedivon_app.runs import Run
 
-PANELS = {"accuracy": "test accuracy", "nll": "test NLL", "ece": "test ECE"}
-WAYS = {"mean": "at the mean", "mc": "Monte Carlo"}
+PANELS = {"accuracy": "test accuracy", "nll": "test NLL", "ece": "test ECE", "brier": "test Brier score"}
+WAYS = {"mean": ("at the mean", "-"), "mc": ("Monte Carlo", "--")}
 
 
-def plot_learning(run: Run) -> Path | None:
-    """plots/learning.png: scores of the global model on the central test set by round; None where there are none."""
-    scored = [(r["round"], r["gm"]["test"]) for r in run.metrics() if "test" in r.get("gm", {})]
-    if not scored:
-        return None
-    figure = Figure(figsize=(11, 3.4), layout="constrained")
-    best = run.best()
+def plot_learning(runs: Sequence[Run], path: Path, names: Sequence[str] | None = None) -> bool:
+    """Draws the scores of the global models on the central test set by round; False where no run has any."""
+    names = names or [run.settings.strategy for run in runs]
+    curves = {name: _curves(run) for name, run in zip(names, runs, strict=True)}
+    if not any(curves.values()):
+        return False
+    figure = Figure(figsize=(13, 3.4), layout="constrained")
     for axes, (measure, title) in zip(figure.subplots(1, len(PANELS)), PANELS.items(), strict=True):
-        for way, label in WAYS.items():
-            points = [(server_round, scores[way][measure]) for server_round, scores in scored if way in scores]
-            if points:
-                axes.plot(*zip(*points, strict=True), marker="o", markersize=3, label=label)
-        if best:
-            axes.axvline(best["round"], color="grey", linestyle=":", label="best held-out")
+        for colour, (name, ways) in enumerate(curves.items()):
+            for way, points in ways.items():
+                label, line = WAYS[way]
+                rounds, scores = zip(*points, strict=True)
+                style = {"color": f"C{colour}", "linestyle": line, "marker": "o", "markersize": 3}
+                axes.plot(rounds, [score[measure] for score in scores], label=f"{name}, {label}", **style)
         axes.set(title=title, xlabel="round")
         axes.grid(alpha=0.3)
-    figure.axes[0].legend()
-    settings = run.settings
-    figure.suptitle(f"{settings.experiment}, {settings.strategy}, seed {settings.seed}")
-    path = run.folder / "plots" / "learning.png"
-    path.parent.mkdir(exist_ok=True)
+    figure.axes[0].legend(fontsize="small")
+    figure.suptitle(", ".join(dict.fromkeys(f"{run.settings.experiment}, seed {run.settings.seed}" for run in runs)))
+    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
-    return path
+    return True
+
+
+def _curves(run: Run) -> dict[str, list[tuple[int, dict[str, float]]]]:
+    scored = [(record["round"], record["gm"]["test"]) for record in run.metrics() if "test" in record.get("gm", {})]
+    curves = {way: [(number, scores[way]) for number, scores in scored if way in scores] for way in WAYS}
+    return {way: points for way, points in curves.items() if points}

@@ -87,7 +87,7 @@ def _run(grid: Grid, run: Run, checkpoint: Checkpoint | None) -> None:
         run.summarise("failed", str(error))
         raise
     summary = run.summarise("completed" if last == settings.rounds else "stopped")
-    plot_learning(run)
+    plot_learning([run], run.folder / "plots" / "learning.png")
     log.info("%s after round %d; run folder %s", summary["status"], last, run.folder)
 
 

@@ -91,8 +91,10 @@ def test_a_round_is_shown_in_one_line():
 
 def test_the_learning_curve_is_drawn(tmp_path):
     run = Run.create(demo(f"run.folder={tmp_path}"))
-    assert plot_learning(run) is None
+    path = tmp_path / "plots" / "learning.png"
+    assert not plot_learning([run], path)
     for server_round in (5, 10, 15):
         run.append(record(server_round))
-    pixels = np.asarray(Image.open(plot_learning(run)).convert("RGB"))
+    assert plot_learning([run, run], path, ["one", "other"])
+    pixels = np.asarray(Image.open(path).convert("RGB"))
     assert pixels.shape[0] > 300 and len(np.unique(pixels.reshape(-1, 3), axis=0)) > 20
