@@ -87,8 +87,8 @@ class IVON(torch.optim.Optimizer):
         self._gradient_views = _split(self._gradient, self._parameters)
         self._mean = torch.empty_like(self._theta)  # kept here while the parameters hold a draw
         self._momentum = torch.zeros_like(self._theta)
-        self._noise = torch.empty_like(self._theta)  # theta - m, then g_hat (theta - m)
-        self._scratch = torch.empty_like(self._theta)
+        self._noise = torch.empty_like(self._theta)  # epsilon of theta = m + epsilon/sqrt(s), then epsilon g_hat
+        self._root = torch.empty_like(self._theta)  # 1/sqrt(d)
         self._gradient_sum = self._noise_sum = None  # only where more than one sample is drawn a step
         self._samples = 0
         self._prior_mean, prior_precision = self._vectors(prior and (prior.mean, prior.precision), "prior")
@@ -97,12 +97,12 @@ class IVON(torch.optim.Optimizer):
         offset = 0
         for group in self.param_groups:
             end = offset + sum(p.numel() for p in group["params"])
-            group["slice"] = (offset, end)
+            group["slice"] = slice(offset, end)
             decay = group["weight_decay"] if prior is None else prior_precision[offset:end] / group["ess"]
             group["decay"] = decay
             self._scaled[offset:end] = group["hess_init"] + decay
             offset = end
-        if not bool((self._scaled > 0).all()):
+        if not bool(self._scaled.min() > 0):
             raise ValueError("hess_init + weight_decay (or the prior's precision / ess) must be above 0 everywhere")
 
     def _vectors(self, pair, name: str) -> tuple[Tensor | None, Tensor | None]:
@@ -135,12 +135,11 @@ class IVON(torch.optim.Optimizer):
         with torch.no_grad():
             noise = self._noise if train else torch.empty_like(self._theta)  # a kept sample is not drawn over
             noise.normal_()
-            for part, group in self._groups(self._scaled):
-                std = self._scratch[slice(*group["slice"])]
-                torch.mul(part, group["ess"], out=std).rsqrt_()
-            noise.mul_(self._scratch)
+            torch.rsqrt(self._scaled, out=self._root)
             self._mean.copy_(self._theta)
-            self._theta.add_(noise)
+            for group in self.param_groups:
+                part = group["slice"]
+                self._theta[part].addcmul_(noise[part], self._root[part], value=group["ess"] ** -0.5)
             if train:
                 self.zero_grad()
         try:
@@ -183,101 +182,104 @@ class IVON(torch.optim.Optimizer):
         if self._gradient_sum is not None:
             gradient, noise_gradient = self._gradient_sum.div_(self._samples), self._noise_sum.div_(self._samples)
         self.current_step += 1
-        for scaled, group in self._groups(self._scaled):
-            self._update(group, scaled, gradient, noise_gradient)
+        for group in self.param_groups:
+            self._update(group, gradient, noise_gradient)
         self._samples, self._gradient_sum, self._noise_sum = 0, None, None
         return loss
 
-    def _update(self, group: dict, scaled: Tensor, gradient: Tensor, noise_gradient: Tensor) -> None:
-        part = slice(*group["slice"])
-        mean, momentum, temporary = self._theta[part], self._momentum[part], self._scratch[part]
-        decay, rate = group["decay"], 1 - group["beta2"]
+    def _update(self, group: dict, gradient: Tensor, noise_gradient: Tensor) -> None:
+        part, decay, ess, rate = group["slice"], group["decay"], group["ess"], 1 - group["beta2"]
+        mean, momentum, scaled, root = self._theta[part], self._momentum[part], self._scaled[part], self._root[part]
         dual_mean, dual_precision = (vector if vector is None else vector[part] for vector in self._dual)
 
-        # y = 1 + rate (h_hat - h)/d, with h_hat = d ess (noise gradient) - u and h = d - decay
-        growth = noise_gradient[part].mul_(rate * group["ess"]).add_(1 - rate)
-        torch.reciprocal(scaled, out=temporary)
+        # y = 1 + rate (h_hat - h)/d with h_hat = sqrt(ess d) epsilon g_hat - u and h = d - decay, then d (1 + y^2)/2;
+        # in units of 1/sqrt(2): c + k (epsilon g_hat + (decay - u)/sqrt(ess d)) / sqrt(d)
+        growth = noise_gradient[part]
+        factor = rate * (0.5 * ess) ** 0.5
         if dual_precision is not None:
-            growth.addcmul_(temporary, decay - dual_precision, value=rate)
+            growth.addcmul_(root, decay - dual_precision, value=ess**-0.5)
         elif isinstance(decay, Tensor):
-            growth.addcmul_(temporary, decay, value=rate)
+            growth.addcmul_(root, decay, value=ess**-0.5)
         else:
-            growth.add_(temporary, alpha=rate * decay)
+            growth.add_(root, alpha=decay * ess**-0.5)
+        torch.addcmul(self._constant((1 - rate) * 0.5**0.5), growth, root, value=factor, out=growth)
+        scaled.mul_(torch.addcmul(self._constant(0.5), growth, growth, out=growth)).clamp_(_SMALLEST, _LARGEST)
         momentum.lerp_(gradient[part], 1 - group["beta1"])
-        scaled.addcmul_(scaled, growth.square_()).mul_(0.5).clamp_(_SMALLEST, _LARGEST)
 
-        # the mean's gradient, then the preconditioned step
-        if self._prior_mean is None:
-            torch.mul(mean, decay, out=temporary)
-        else:
-            torch.sub(mean, self._prior_mean[part], out=temporary).mul_(decay)
-        correction = 1 - group["beta1"] ** self.current_step if self.debias else 1.0
-        temporary.add_(momentum, alpha=1 / correction)
-        if dual_mean is not None:
-            temporary.add_(dual_mean).addcmul_(dual_precision, mean, value=-1)
+        # m - lr (g/correction + decay (m - m_p) + v - u m) / d, coordinate-wise clipped
         learning_rate = group["lr"] * (group["hess_init"] + decay) if self.rescale_lr else group["lr"]
-        if isinf(group["clip_radius"]) and not isinstance(learning_rate, Tensor):
-            mean.addcdiv_(temporary, scaled, value=-learning_rate)
-        else:
-            mean.sub_(temporary.div_(scaled).clamp_(-group["clip_radius"], group["clip_radius"]).mul_(learning_rate))
+        correction = 1 - group["beta1"] ** self.current_step if self.debias else 1.0
+        if self._prior_mean is None and dual_mean is None and isinf(group["clip_radius"]):
+            mean.addcdiv_(mean, scaled, value=-learning_rate * decay)
+            mean.addcdiv_(momentum, scaled, value=-learning_rate / correction)
+            return
+        step = mean * decay if self._prior_mean is None else (mean - self._prior_mean[part]).mul_(decay)
+        step.add_(momentum, alpha=1 / correction)
+        if dual_mean is not None:
+            step.add_(dual_mean).addcmul_(dual_precision, mean, value=-1)
+        mean.sub_(step.div_(scaled).clamp_(-group["clip_radius"], group["clip_radius"]).mul_(learning_rate))
 
-    def _groups(self, vector: Tensor) -> Iterator[tuple[Tensor, dict]]:
-        for group in self.param_groups:
-            yield vector[slice(*group["slice"])], group
-
-    def _per_group(self, key: str) -> Tensor:
-        values = torch.empty_like(self._theta)
-        for part, group in self._groups(values):
-            part.copy_(torch.as_tensor(group[key]))
-        return values
+    def _constant(self, value: float) -> Tensor:
+        return self._theta.new_tensor(value)
 
     @property
     def hess(self) -> Tensor:
         """h = s/ess - wd, a new flat tensor; assign to it to set it."""
-        return self._scaled - self._per_group("decay")
+        value = self._scaled.clone()
+        for group in self.param_groups:
+            value[group["slice"]] -= group["decay"]
+        return value
 
     @hess.setter
     def hess(self, value) -> None:
-        value = torch.as_tensor(value, dtype=torch.float32, device=self._theta.device)
-        self.precision = (value + self._per_group("decay")) * self._per_group("ess")
+        self._set_scaled(value, lambda part, group: part.add_(group["decay"]))
 
     @property
     def precision(self) -> Tensor:
         """s = ess (h + wd), a new flat tensor; assign to it to set it."""
-        return self._scaled * self._per_group("ess")
+        value = self._scaled.clone()
+        for group in self.param_groups:
+            value[group["slice"]] *= group["ess"]
+        return value
 
     @precision.setter
     def precision(self, value) -> None:
-        value = torch.as_tensor(value, dtype=torch.float32, device=self._theta.device)
+        self._set_scaled(value, lambda part, group: part.div_(group["ess"]))
+
+    def _set_scaled(self, value, convert: Callable[[Tensor, dict], Tensor]) -> None:
+        value = torch.as_tensor(value, dtype=torch.float32, device=self._theta.device).clone()
         if value.shape != self._theta.shape:
             raise ValueError(f"got {value.numel()} values for {self._theta.numel()} parameters")
-        if not bool((value > 0).all()):
+        for group in self.param_groups:
+            convert(value[group["slice"]], group)
+        if not bool(value.min() > 0):
             raise ValueError("hess + weight_decay must be above 0 everywhere: it is the posterior's precision / ess")
-        torch.div(value, self._per_group("ess"), out=self._scaled)
+        self._scaled = value
 
     def posterior(self) -> Posterior:
         """The Gaussian learned so far, as new arrays."""
         return Posterior(self._theta.cpu().numpy().copy(), self.precision.cpu().numpy())
 
     def state_dict(self) -> dict:
-        groups = [{k: v for k, v in g.items() if k not in ("params", "decay")} for g in self.param_groups]
-        state = {"step": self.current_step, "momentum": self._momentum.clone(), "precision": self.precision}
+        derived = ("params", "slice", "decay")
+        groups = [{k: v for k, v in g.items() if k not in derived} | {"size": _size(g)} for g in self.param_groups]
+        state = {"step": self.current_step, "momentum": self._momentum.clone(), "scaled": self._scaled.clone()}
         return {"state": state | {"mean": self._theta.clone()}, "param_groups": groups}
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: dict) -> None:
         """Restores hyper-parameters, mean, momentum, precision and the step count (not the prior, nor the duals)."""
         saved = state_dict["param_groups"]
-        if [tuple(g["slice"]) for g in saved] != [g["slice"] for g in self.param_groups]:
+        if [g["size"] for g in saved] != [_size(g) for g in self.param_groups]:
             raise ValueError("the saved state has other parameter groups than this optimizer")
         for group, values in zip(self.param_groups, saved, strict=True):
-            group.update({k: v for k, v in values.items() if k != "slice"})
+            group.update({k: v for k, v in values.items() if k != "size"})
             if not isinstance(group["decay"], Tensor):
                 group["decay"] = group["weight_decay"]
         state = state_dict["state"]
         self.current_step = state["step"]
         self._momentum.copy_(state["momentum"])
-        self.precision = state["precision"]
+        self._scaled.copy_(state["scaled"])
         self._theta.copy_(state["mean"])
 
 
@@ -295,6 +297,10 @@ def flat_view(tensors: Sequence[Tensor]) -> Tensor:
 
 def _split(vector: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     return [part.view_as(p) for part, p in zip(vector.split([p.numel() for p in like]), like, strict=True)]
+
+
+def _size(group: dict) -> int:
+    return group["slice"].stop - group["slice"].start
 
 
 def _check(condition: bool, name: str, value: float, right: str) -> None:
