@@ -1,7 +1,6 @@
 """Sources by name: what they hold, what they say of bad files, and how they are kept on disk."""
 
 import os
-import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -10,19 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from datasets import cache, sources, vision
+from datasets import cache, sources
 from datasets.base import Source
 from datasets.sources import DataError, inputs, load
-
-
-def arrays(train=12, test=6, shape=(4, 4), classes=3, seed=0):
-    """The four arrays of an npz file."""
-    generator = np.random.default_rng(seed)
-    made = {}
-    for part, size in (("train", train), ("test", test)):
-        made[f"x_{part}"] = generator.integers(0, 256, (size, *shape), dtype=np.uint8)
-        made[f"y_{part}"] = np.arange(size) % classes
-    return made
 
 
 def save(path, **content):
@@ -75,7 +64,7 @@ def test_synthetic_clients_spread_with_b(tmp_path):
 # --- the user's own files
 
 
-def test_npz_is_served_as_it_was_saved(tmp_path):
+def test_npz_is_served_as_it_was_saved(tmp_path, arrays):
     content = arrays(shape=(5, 4, 3))
     source = load("npz", tmp_path, path=save(tmp_path / "own.npz", **content))
     for key, array in content.items():
@@ -84,7 +73,7 @@ def test_npz_is_served_as_it_was_saved(tmp_path):
     assert (source.name, source.num_classes, source.shape) == ("npz", 3, (5, 4, 3))
 
 
-def test_npz_keeps_owners_subclasses_float_tables_and_a_larger_number_of_classes(tmp_path):
+def test_npz_keeps_owners_subclasses_float_tables_and_a_larger_number_of_classes(tmp_path, arrays):
     content = arrays()
     content |= {"x_train": np.linspace(-2, 2, 24).reshape(12, 2), "x_test": np.zeros((6, 2))}
     content |= {"owner_train": np.arange(12) % 2, "owner_test": np.arange(6) % 2}
@@ -94,7 +83,7 @@ def test_npz_keeps_owners_subclasses_float_tables_and_a_larger_number_of_classes
     assert source.owner_train.tolist() == [0, 1] * 6 and source.subclass_test.tolist() == list(range(6))
 
 
-def test_npz_turns_wide_integers_into_bytes_for_pictures_and_floats_for_tables(tmp_path):
+def test_npz_turns_wide_integers_into_bytes_for_pictures_and_floats_for_tables(tmp_path, arrays):
     content = arrays()
     wide = {key: value.astype(np.int32) for key, value in content.items()}
     assert load("npz", tmp_path, path=save(tmp_path / "a.npz", **wide)).x_train.dtype == np.uint8
@@ -126,7 +115,7 @@ def test_npz_turns_wide_integers_into_bytes_for_pictures_and_floats_for_tables(t
         ({}, {"num_classes": 0}, "num_classes must be a whole number of at least 1"),
     ],
 )
-def test_a_faulty_npz_file_is_named_with_its_key_in_one_line(tmp_path, change, options, message):
+def test_a_faulty_npz_file_is_named_with_its_key_in_one_line(tmp_path, change, options, message, arrays):
     content = {key: value for key, value in (arrays() | change).items() if value is not None}
     path = save(tmp_path / "own.npz", **content)
     with pytest.raises(DataError, match=message) as caught:
@@ -136,7 +125,7 @@ def test_a_faulty_npz_file_is_named_with_its_key_in_one_line(tmp_path, change, o
         assert str(path) in str(caught.value)
 
 
-def test_files_that_are_no_npz_archive_are_refused(tmp_path):
+def test_files_that_are_no_npz_archive_are_refused(tmp_path, arrays):
     def complaint(path):
         with pytest.raises(DataError) as caught:
             load("npz", tmp_path, path=path)
@@ -159,7 +148,7 @@ def test_files_that_are_no_npz_archive_are_refused(tmp_path):
     assert "set path" in complaint(None)
 
 
-def test_an_npz_file_of_a_known_name_comes_before_torchvision(tmp_path):
+def test_an_npz_file_of_a_known_name_comes_before_torchvision(tmp_path, arrays):
     content = arrays(shape=(28, 28), classes=10)
     save(tmp_path / "fmnist.npz", **content)
     source = load("fmnist", tmp_path)
@@ -167,221 +156,6 @@ def test_an_npz_file_of_a_known_name_comes_before_torchvision(tmp_path):
     assert np.array_equal(source.x_test, content["x_test"])
     save(tmp_path / "mnist.npz", **(content | {"y_train": np.full(12, 10)}))
     with pytest.raises(DataError, match="label 10, out of range for 10 classes"):
-        load("mnist", tmp_path)
-
-
-# --- pictures in folders
-
-
-def picture(path, size=(6, 5), value=0, mode="RGB"):
-    from PIL import Image
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new(mode, size[::-1], (value,) * 3 if mode == "RGB" else value).save(path)
-
-
-def test_image_folder_numbers_classes_by_name_and_reads_val_as_test(tmp_path):
-    for number, name in enumerate(("ant", "bee", "cat")):
-        picture(tmp_path / "train" / name / "1.png", value=number)
-        picture(tmp_path / "train" / name / "2.bmp", value=number)
-    picture(tmp_path / "val" / "cat" / "x.png", value=2)
-    picture(tmp_path / "val" / "bee" / "x.png", value=1, mode="L")
-    (tmp_path / "train" / "ant" / "notes.txt").write_text("no picture")
-    source = load("image-folder", tmp_path, path=tmp_path)
-    assert source.shape == (6, 5, 3) and source.num_classes == 3
-    assert source.y_train.tolist() == [0, 0, 1, 1, 2, 2] and source.y_test.tolist() == [1, 2]
-    assert np.array_equal(source.x_train[:, 0, 0, 0], source.y_train)
-    assert np.array_equal(source.x_test[:, 5, 4, 2], source.y_test)
-    assert load("image-folder", tmp_path, path=tmp_path, channels=1).shape == (6, 5, 1)
-
-
-def test_image_folder_reads_the_layout_of_tiny_imagenet(tmp_path):
-    for number, name in enumerate(("n01", "n02")):
-        picture(tmp_path / "train" / name / "images" / f"{name}_0.JPEG", value=number * 200)
-    picture(tmp_path / "val" / "images" / "val_0.JPEG", value=200)
-    picture(tmp_path / "test" / "images" / "test_0.JPEG", value=7)
-    (tmp_path / "val" / "val_annotations.txt").write_text("val_0.JPEG\tn02\t0\t0\t5\t5\n")
-    source = load("image-folder", tmp_path, path=tmp_path)
-    assert source.y_train.tolist() == [0, 1] and source.y_test.tolist() == [1]
-    assert source.x_test.min() > 190
-    (tmp_path / "val" / "val_annotations.txt").write_text("val_0.JPEG\tn03\n")
-    with pytest.raises(DataError, match=r"val_annotations.txt, line 1"):
-        load("image-folder", tmp_path, path=tmp_path)
-
-
-def test_image_folder_names_the_odd_picture_and_resizes_when_asked(tmp_path):
-    picture(tmp_path / "train" / "ant" / "1.png")
-    picture(tmp_path / "train" / "bee" / "odd.png", size=(7, 5))
-    picture(tmp_path / "test" / "ant" / "1.png", size=(9, 9))
-    with pytest.raises(DataError, match=r"odd.png: 7x5 pixels, but the others have 6x5; set image_size"):
-        load("image-folder", tmp_path, path=tmp_path)
-    picture(tmp_path / "train" / "bee" / "odd.png")
-    with pytest.raises(DataError, match=r"test.ant.1.png: 9x9 pixels, but the others have 6x5"):
-        load("image-folder", tmp_path, path=tmp_path)
-    source = load("image-folder", tmp_path, path=tmp_path, image_size=[8, 4])
-    assert source.x_train.shape == (2, 8, 4, 3) and source.x_test.shape == (1, 8, 4, 3)
-    assert load("image-folder", tmp_path, path=tmp_path, image_size=8).shape == (8, 8, 3)
-
-
-def test_image_folder_names_what_is_missing_or_broken(tmp_path):
-    def complaint(**options):
-        with pytest.raises(DataError) as caught:
-            load("image-folder", tmp_path, path=tmp_path, **options)
-        return str(caught.value)
-
-    assert "there is no folder train/" in complaint()
-    (tmp_path / "train").mkdir()
-    assert "there is no class in it" in complaint()
-    (tmp_path / "train" / "ant").mkdir()
-    assert "ant: there is no picture in it" in complaint()
-    picture(tmp_path / "train" / "ant" / "1.png")
-    assert "no labelled picture in test/ or val/" in complaint()
-    picture(tmp_path / "test" / "ant" / "1.png")
-    picture(tmp_path / "test" / "bat" / "1.png")
-    assert "bat: train/ has no class of this name" in complaint()
-    (tmp_path / "test" / "bat" / "1.png").unlink()
-    (tmp_path / "test" / "bat").rmdir()
-    (tmp_path / "train" / "ant" / "2.png").write_text("no picture")
-    assert "2.png: not a readable picture" in complaint()
-    assert "channels must be 1" in complaint(channels=2)
-    assert "image_size must be" in complaint(image_size=0)
-
-
-# --- torchvision
-
-
-def write_idx(path, array):
-    """The format of MNIST: two zero bytes, the type (8: unsigned byte), the number of dimensions, their sizes."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    sizes = b"".join(size.to_bytes(4, "big") for size in array.shape)
-    path.write_bytes(bytes([0, 0, 8, array.ndim]) + sizes + array.astype(np.uint8).tobytes())
-
-
-@pytest.mark.parametrize(("name", "folder"), [("mnist", "MNIST"), ("fmnist", "FashionMNIST")])
-def test_mnist_and_fashion_mnist_are_read_from_their_files(tmp_path, name, folder):
-    content = arrays(shape=(28, 28), classes=10)
-    for part, prefix in (("train", "train"), ("test", "t10k")):
-        write_idx(tmp_path / folder / "raw" / f"{prefix}-images-idx3-ubyte", content[f"x_{part}"])
-        write_idx(tmp_path / folder / "raw" / f"{prefix}-labels-idx1-ubyte", content[f"y_{part}"])
-    source = load(name, tmp_path, download=False)
-    for key, array in content.items():
-        assert np.array_equal(getattr(source, key), array)
-    assert source.num_classes == 10 and source.shape == (28, 28, 1)
-
-
-def test_emnist_letters_are_put_upright_and_counted_from_zero(tmp_path):
-    content = arrays(shape=(28, 28), classes=26, train=52, test=26)
-    for part in ("train", "test"):
-        prefix = tmp_path / "EMNIST" / "raw" / f"emnist-letters-{part}"
-        write_idx(Path(f"{prefix}-images-idx3-ubyte"), content[f"x_{part}"].transpose(0, 2, 1))
-        write_idx(Path(f"{prefix}-labels-idx1-ubyte"), content[f"y_{part}"] + 1)
-    source = load("emnist-letters", tmp_path, download=False)
-    for key, array in content.items():
-        assert np.array_equal(getattr(source, key), array)
-    assert source.num_classes == 26
-
-
-@pytest.fixture
-def small_files_pass(monkeypatch):
-    """torchvision compares md5 sums of CIFAR and SVHN files; here it only looks whether they exist."""
-    vision.torchvision_datasets()
-    for module in ("cifar", "svhn"):
-        check = f"torchvision.datasets.{module}.check_integrity"
-        monkeypatch.setattr(check, lambda path, md5=None: os.path.isfile(path))
-
-
-def write_cifar(path, pictures, **labels):
-    """CIFAR's pickles: rows of 3072 bytes, channel after channel."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    rows = pictures.transpose(0, 3, 1, 2).reshape(len(pictures), -1)
-    path.write_bytes(pickle.dumps({"data": rows, **{key: list(map(int, value)) for key, value in labels.items()}}))
-
-
-def test_cifar10_is_read_from_its_batches(tmp_path, small_files_pass):
-    content = arrays(shape=(32, 32, 3), train=10, test=4, classes=10)
-    folder = tmp_path / "cifar-10-batches-py"
-    for batch in range(5):
-        rows = slice(2 * batch, 2 * batch + 2)
-        write_cifar(folder / f"data_batch_{batch + 1}", content["x_train"][rows], labels=content["y_train"][rows])
-    write_cifar(folder / "test_batch", content["x_test"], labels=content["y_test"])
-    (folder / "batches.meta").write_bytes(pickle.dumps({"label_names": list("abcdefghij")}))
-    source = load("cifar10", tmp_path, download=False)
-    for key, array in content.items():
-        assert np.array_equal(getattr(source, key), array)
-
-
-def test_cifar100_has_fine_labels_or_superclasses_with_the_fine_ones_below(tmp_path, small_files_pass):
-    content = arrays(shape=(32, 32, 3), train=10, test=4, classes=100)
-    folder = tmp_path / "cifar-100-python"
-    for part in ("train", "test"):
-        fine = content[f"y_{part}"]
-        write_cifar(folder / part, content[f"x_{part}"], fine_labels=fine, coarse_labels=fine // 5)
-    (folder / "meta").write_bytes(pickle.dumps({"fine_label_names": [str(i) for i in range(100)]}))
-    fine = load("cifar100", tmp_path)
-    assert fine.num_classes == 100 and fine.subclass_train is None
-    assert np.array_equal(fine.y_train, content["y_train"])
-    coarse = load("cifar100", tmp_path, labels="superclass")
-    assert coarse.num_classes == 20 and np.array_equal(coarse.x_train, content["x_train"])
-    for part in ("train", "test"):
-        assert np.array_equal(getattr(coarse, f"y_{part}"), content[f"y_{part}"] // 5)
-        assert np.array_equal(getattr(coarse, f"subclass_{part}"), content[f"y_{part}"])
-    with pytest.raises(DataError, match="cifar100 has no labels 'superclas'; did you mean 'superclass'"):
-        load("cifar100", tmp_path, labels="superclas")
-
-
-def test_svhn_is_read_from_its_mat_files_with_ten_as_zero(tmp_path, small_files_pass):
-    from scipy.io import savemat
-
-    content = arrays(shape=(32, 32, 3), train=20, test=10, classes=10)
-    for part in ("train", "test"):
-        labels = np.where(content[f"y_{part}"] == 0, 10, content[f"y_{part}"])
-        stored = {"X": content[f"x_{part}"].transpose(1, 2, 3, 0), "y": labels[:, np.newaxis].astype(np.uint8)}
-        savemat(tmp_path / f"{part}_32x32.mat", stored)
-    source = load("svhn", tmp_path)
-    for key, array in content.items():
-        assert np.array_equal(getattr(source, key), array)
-
-
-@pytest.mark.parametrize(
-    ("name", "fetch"),
-    [
-        ("mnist", "train-images-idx3-ubyte.gz"),
-        ("emnist-letters", "EMNIST/gzip.zip"),
-        ("cifar100", "cifar-100-python.tar.gz"),
-        ("svhn", "test_32x32.mat"),
-    ],
-)
-def test_a_missing_data_set_offline_says_what_to_fetch_and_where_to_put_it(tmp_path, monkeypatch, name, fetch):
-    tried = []
-
-    def offline(url, *arguments, **keywords):
-        tried.append(url)
-        raise ConnectionError("no network\nat all")
-
-    vision.torchvision_datasets()
-    for place in ("mnist", "cifar"):
-        monkeypatch.setattr(f"torchvision.datasets.{place}.download_and_extract_archive", offline)
-    monkeypatch.setattr("torchvision.datasets.svhn.download_url", offline)
-    with pytest.raises(DataError) as caught:
-        load(name, tmp_path)
-    message = str(caught.value)
-    assert len(tried) == 1
-    assert message.startswith(f"{name}: not in {tmp_path}, and the download failed")
-    assert fetch in message and f"{name}.npz" in message and "\n" not in message
-    with pytest.raises(DataError, match="download is off"):
-        load(name, tmp_path, download=False)
-    assert len(tried) == 1
-
-
-def test_damaged_files_of_torchvision_are_named(tmp_path):
-    for file in vision.IDX_FILES:
-        write_idx(tmp_path / "MNIST" / "raw" / file, np.zeros((3, 28, 28) if "images" in file else 4))
-    with pytest.raises(
-        DataError, match=r"mnist: the train files in .*raw do not fit together: 3 pictures and 4 labels"
-    ):
-        load("mnist", tmp_path)
-    (tmp_path / "MNIST" / "raw" / vision.IDX_FILES[0]).write_bytes(b"rubbish")
-    with pytest.raises(DataError, match=r"mnist: the train files in .*raw are damaged"):
         load("mnist", tmp_path)
 
 
@@ -421,7 +195,7 @@ def test_the_root_comes_from_the_environment(tmp_path, monkeypatch):
 # --- the arrays on disk
 
 
-def test_arrays_are_mapped_read_only_and_the_same_object_is_returned(tmp_path):
+def test_arrays_are_mapped_read_only_and_the_same_object_is_returned(tmp_path, arrays):
     path = save(tmp_path / "own.npz", **arrays())
     source = load("npz", tmp_path, path=path)
     assert isinstance(source.x_train, np.memmap) and not source.x_train.flags.writeable
@@ -430,7 +204,7 @@ def test_arrays_are_mapped_read_only_and_the_same_object_is_returned(tmp_path):
         source.x_train[0] = 0
 
 
-def test_a_changed_file_is_read_anew(tmp_path):
+def test_a_changed_file_is_read_anew(tmp_path, arrays):
     path = save(tmp_path / "own.npz", **arrays(seed=0))
     first = load("npz", tmp_path, path=path)
     save(path, **arrays(seed=1))
@@ -440,17 +214,7 @@ def test_a_changed_file_is_read_anew(tmp_path):
     assert np.array_equal(first.x_train, arrays(seed=0)["x_train"])
 
 
-def test_a_moved_picture_is_read_anew(tmp_path):
-    for name in ("ant", "bee"):
-        for number in (1, 2):
-            picture(tmp_path / "train" / name / f"{name}{number}.png")
-    picture(tmp_path / "test" / "ant" / "1.png")
-    assert load("image-folder", tmp_path, path=tmp_path).y_train.tolist() == [0, 0, 1, 1]
-    (tmp_path / "train" / "ant" / "ant2.png").rename(tmp_path / "train" / "bee" / "ant2.png")
-    assert load("image-folder", tmp_path, path=tmp_path).y_train.tolist() == [0, 1, 1, 1]
-
-
-def test_another_process_opens_the_stored_arrays_without_reading_the_file(tmp_path, monkeypatch):
+def test_another_process_opens_the_stored_arrays_without_reading_the_file(tmp_path, monkeypatch, arrays):
     path = save(tmp_path / "own.npz", **arrays())
     load("npz", tmp_path, path=path)
     sources._load.cache_clear()
@@ -462,7 +226,7 @@ def test_another_process_opens_the_stored_arrays_without_reading_the_file(tmp_pa
     assert np.array_equal(load("npz", tmp_path, path=path).y_train, arrays()["y_train"])
 
 
-def test_damaged_arrays_are_built_again(tmp_path):
+def test_damaged_arrays_are_built_again(tmp_path, arrays):
     path = save(tmp_path / "own.npz", **arrays())
     load("npz", tmp_path, path=path)
     sources._load.cache_clear()
@@ -473,7 +237,7 @@ def test_damaged_arrays_are_built_again(tmp_path):
     assert isinstance(source.x_train, np.memmap)
 
 
-def test_a_root_that_cannot_be_written_serves_from_memory(tmp_path):
+def test_a_root_that_cannot_be_written_serves_from_memory(tmp_path, arrays):
     path = save(tmp_path / "own.npz", **arrays())
     (tmp_path / "root").write_text("a file, not a folder")
     source = load("npz", tmp_path / "root", path=path)
@@ -481,7 +245,7 @@ def test_a_root_that_cannot_be_written_serves_from_memory(tmp_path):
     assert not source.x_train.flags.writeable
 
 
-def test_the_second_of_two_writers_leaves_the_first_ones_arrays(tmp_path):
+def test_the_second_of_two_writers_leaves_the_first_ones_arrays(tmp_path, arrays):
     first, second = (Source("own", **arrays(seed=seed), num_classes=3) for seed in (0, 1))
     cache.store(tmp_path / "own", first)
     cache.store(tmp_path / "own", second)
@@ -489,7 +253,7 @@ def test_the_second_of_two_writers_leaves_the_first_ones_arrays(tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["own"]
 
 
-def test_racing_processes_all_succeed_and_leave_one_copy(tmp_path):
+def test_racing_processes_all_succeed_and_leave_one_copy(tmp_path, arrays):
     path = save(tmp_path / "own.npz", **arrays(train=2000, shape=(28, 28)))
     code = (
         "import sys; from datasets.sources import load; print(load('npz', sys.argv[1], path=sys.argv[2]).x_train.sum())"
@@ -517,7 +281,7 @@ def test_inputs_scale_bytes_and_put_channels_first():
     assert tensor[1, 2, 3, 0] == colour[1, 3, 0, 2]
 
 
-def test_inputs_pass_floats_as_they_are_and_never_write_to_the_source(tmp_path):
+def test_inputs_pass_floats_as_they_are_and_never_write_to_the_source(tmp_path, arrays):
     table = np.array([[0.5, -3.0]], np.float32)
     for scaling in sources.SCALINGS:
         assert inputs(table, scaling).tolist() == [[0.5, -3.0]]
