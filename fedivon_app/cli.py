@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
             prepare(settings)  # what is wrong with the data or the model is said here, before Flower starts
             words = shlex.join([*extra, f"data.clients={settings.data.clients}"])
             plans.append((settings, {"experiment": options.experiment, "strategy": settings.strategy, "set": words}))
-    return _launch(plans, options.cpus)
+    return _launch(plans, options)
 
 
 def resume(options: argparse.Namespace) -> int:
@@ -62,7 +62,7 @@ def resume(options: argparse.Namespace) -> int:
     from fedivon_app.runs import Run
 
     folders = [Path(folder).absolute() for folder in options.run]
-    return _launch([(Run.open(folder).settings, {"resume": str(folder)}) for folder in folders], options.cpus)
+    return _launch([(Run.open(folder).settings, {"resume": str(folder)}) for folder in folders], options)
 
 
 def show(options: argparse.Namespace) -> int:
@@ -89,7 +89,7 @@ def _compose(experiment: str, strategy: str | None, overrides: list[str]) -> Set
     return compose(settings_of, experiment, strategy, overrides)
 
 
-def _launch(plans: list[tuple[Settings, dict[str, Any]]], cpus: float) -> int:
+def _launch(plans: list[tuple[Settings, dict[str, Any]]], options: argparse.Namespace) -> int:
     from fedivon_app.launch import Federation
 
     folders, failed = [], False
@@ -99,15 +99,17 @@ def _launch(plans: list[tuple[Settings, dict[str, Any]]], cpus: float) -> int:
         if "; run folder " in line and line.split("; run folder ")[1] not in folders:
             folders.append(line.split("; run folder ")[1])
 
-    with Federation() as federation:
+    with Federation(verbose=options.verbose) as federation:
         for plan, config in plans:
             print(f"starting {plan.strategy} on {plan.data.clients} simulated clients ...", flush=True)
-            if (failure := federation.run(config, plan.data.clients, cpus, follow)) is not None:
-                print(f"fedivon: {plan.strategy} failed: {failure.splitlines()[0]}", file=sys.stderr)
+            if (failure := federation.run(config, plan.data.clients, options.cpus, follow)) is not None:
+                hint = "" if options.verbose else " (--verbose shows Flower's own log)"
+                print(f"fedivon: {plan.strategy} failed: {failure.splitlines()[0]}{hint}", file=sys.stderr)
                 failed = True
     finished = [Path(folder) for folder in folders if (Path(folder) / "summary.json").is_file()]
     if finished:
-        print("\n" + table([_summary(folder) for folder in finished]))
+        if scored := [summary for folder in finished if (summary := _summary(folder))["final"]]:
+            print("\n" + table(scored))
         print("\nrun folders:\n" + "\n".join(f"  {folder}" for folder in finished))
     return 1 if failed else 0
 
@@ -165,6 +167,7 @@ def _parser() -> argparse.ArgumentParser:
             sub.add_argument("run", nargs="+", help="a run's folder")
         if "cpus" in names:
             sub.add_argument("--cpus", type=float, default=1, help="CPUs for each simulated client")
+            sub.add_argument("--verbose", action="store_true", help="show Flower's own log too")
         return sub
 
     starter = command(run, "experiment", "cpus")

@@ -39,8 +39,8 @@ class Federation:
     Without `simulation` the nodes are SuperNodes that somebody starts and points to `address`.
     """
 
-    def __init__(self, simulation: bool = True, start_timeout: float = 90):
-        self.simulation, self.start_timeout = simulation, start_timeout
+    def __init__(self, simulation: bool = True, verbose: bool = False, start_timeout: float = 90):
+        self.simulation, self.verbose, self.start_timeout = simulation, verbose, start_timeout
 
     def __enter__(self) -> Federation:
         self._home = tempfile.TemporaryDirectory(prefix="fedivon-flwr-", ignore_cleanup_errors=True)
@@ -108,8 +108,9 @@ class Federation:
     ) -> str | None:
         """Starts a run, shows its progress line by line, and gives None, or what made it fail."""
         run_id = self.submit(config, nodes, cpus)
+        seen = 0
         while (status := self.status(run_id))["status"].split(":")[0] != "finished":
-            self._follow(run_id, show)
+            seen = self._follow(run_id, show, seen)
             time.sleep(0.5)
         if status["status"] == "finished:completed":
             return None
@@ -118,16 +119,19 @@ class Federation:
     def status(self, run_id: str) -> dict[str, Any]:
         return self._flwr("list", "here", "--run-id", run_id, "--format", "json")["runs"][0]
 
-    def _follow(self, run_id: str, show: Callable[[str], None]) -> None:
+    def _follow(self, run_id: str, show: Callable[[str], None], seen: int) -> int:
+        """Shows the run's own lines (all of Flower's where `verbose`) after the first `seen`; how many there were."""
         command = [BIN / "flwr", "log", run_id, "here", "--stream"]
         options = {"env": self.environment, "cwd": PROJECT, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         with subprocess.Popen(command, text=True, **options) as process:
             try:
-                for line in process.stdout:
-                    if MARK in line:
-                        show(_plain(line.split(MARK, 1)[1].rstrip()))
+                number = 0
+                for number, line in enumerate(process.stdout, 1):
+                    if number > seen and (MARK in line or self.verbose):
+                        show(_plain(line.split(MARK, 1)[-1].rstrip()))
             finally:
                 process.terminate()
+        return max(number, seen)
 
     def _flwr(self, *arguments: str) -> dict[str, Any]:
         done = subprocess.run(
