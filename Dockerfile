@@ -6,7 +6,11 @@ ARG PIP_EXTRA_INDEX_URL
 ARG PIP_FIND_LINKS
 WORKDIR /app
 COPY . .
-RUN python3 -m venv /venv && /venv/bin/pip install --no-cache-dir --editable .
+# An argument that was not given is empty here, which pip would take for an address.
+RUN for name in PIP_INDEX_URL PIP_EXTRA_INDEX_URL PIP_FIND_LINKS; do \
+        if [ -z "$(printenv $name)" ]; then unset $name; fi; \
+    done && \
+    python3 -m venv /venv && /venv/bin/pip install --no-cache-dir --editable .
 
 FROM ${BASE_IMAGE}
 RUN useradd --create-home fedivon && mkdir -p /flwr /runs /data && chown fedivon /flwr /runs /data
