@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -55,9 +56,9 @@ class PosteriorClient(NumPyClient):
         )
         self.loss_sum = self.steps = 0
 
+    @abstractmethod
     def train(self, start: Payload, task: Task) -> Posterior:
         """The client's posterior after local training from the server's `start`."""
-        raise TypeError(f"{type(self).__name__} does not say how it trains")
 
     def loss(self, inputs: Tensor, labels: Tensor) -> Tensor:
         """Mean cross-entropy of a minibatch; also counted for the round's metrics."""

@@ -64,7 +64,8 @@ def _run(grid: Grid, run: Run, checkpoint: Checkpoint | None) -> None:
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count()))  # clients rest while it evaluates
     log.info("%s, %s, seed %d; run folder %s", settings.experiment, settings.strategy, settings.seed, run.folder)
     flat, shape, num_classes, parts = prepare(settings)
-    strategy = method(settings.strategy).strategy(settings, shape, num_classes)
+    data = settings.data.model_copy(update={"num_classes": num_classes})  # a node's own file may lack some classes
+    strategy = method(settings.strategy).strategy(settings.model_copy(update={"data": data}), shape, num_classes)
     strategy.summary()
     done, strategy.payload = 0, Payload(strategy.initial(flat.mean()), flat.buffers)
     if checkpoint is not None:

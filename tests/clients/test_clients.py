@@ -138,6 +138,14 @@ def test_a_node_brings_its_own_data(tmp_path):
     assert "none.npz" in missing["error"]
 
 
+def test_a_node_whose_file_lacks_some_classes_has_the_whole_model(tmp_path):
+    x, y = np.zeros((6, 8, 8), np.uint8), np.arange(6) % 2
+    np.savez(tmp_path / "site.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    settings = compose(settings_of, "demo", overrides="data.num_classes=10")
+    client = method("fedivon").client(settings, partition_of(settings, {"data-path": str(tmp_path / "site.npz")}))
+    assert client.flat.module.head.out_features == 10
+
+
 def test_a_partition_that_does_not_exist_is_named():
     with pytest.raises(DataError, match="partition-id is 20, but data.clients is 20"):
         partition_of(compose(settings_of, "demo"), {"partition-id": 20, "num-partitions": 21})
