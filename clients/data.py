@@ -36,9 +36,19 @@ def tensors(x: np.ndarray, y: np.ndarray, scaling: str, device: torch.device) ->
 
 
 def pick_device(name: str) -> torch.device:
+    """The torch device of this name; `auto` is CUDA where there is one, else the CPU."""
+    available = torch.cuda.is_available()
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device(name)
+        return torch.device("cuda" if available else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ValueError(
+            f"client.device is {name!r}, which torch does not know; try auto, cpu, cuda or cuda:0"
+        ) from None
+    if device.type == "cuda" and not available:
+        raise ValueError(f"client.device is {name!r}, but torch finds no CUDA here; auto uses it where there is one")
+    return device
 
 
 def classes(data: DataSettings, source: Source) -> int:

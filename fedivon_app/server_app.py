@@ -111,7 +111,7 @@ def prepare(settings: Settings) -> tuple[Flat, tuple[int, ...], int, Parts]:
         parts["test"] = source.x_test, source.y_test
     torch.manual_seed(settings.seed)
     try:
-        flat = new_network(settings.model, tuple(shape), num_classes, pick_device(settings.client.device))
+        flat = new_network(settings.model, tuple(shape), num_classes, pick_device("auto"))
     except ValueError as error:
         raise SettingsError(f"model: {error}") from None
     return flat, tuple(shape), num_classes, parts

@@ -138,6 +138,13 @@ def test_a_node_brings_its_own_data(tmp_path):
     assert "none.npz" in missing["error"]
 
 
+@pytest.mark.parametrize(("device", "says"), [("cudda", "torch does not know"), ("cuda", "finds no CUDA here")])
+def test_a_device_that_is_not_there_is_named_in_the_roll_call(device, says, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    answer = query(compose(settings_of, "demo", overrides=f"client.device={device}"), **{"partition-id": 1})
+    assert f"client.device is '{device}'" in answer["error"] and says in answer["error"]
+
+
 def test_a_node_whose_file_lacks_some_classes_has_the_whole_model(tmp_path):
     x, y = np.zeros((6, 8, 8), np.uint8), np.arange(6) % 2
     np.savez(tmp_path / "site.npz", x_train=x, y_train=y, x_test=x, y_test=y)
