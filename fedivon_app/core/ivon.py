@@ -78,22 +78,22 @@ class IVON(torch.optim.Optimizer):
         self._parameters = [p for group in self.param_groups for p in group["params"]]
         if any(p.dtype != torch.float32 for p in self._parameters):
             raise ValueError("IVON works on float32 parameters; cast the model with .float()")
-        self._theta = flat_view([p.data for p in self._parameters])
-        for p, view in zip(self._parameters, _split(self._theta, self._parameters), strict=True):
-            p.data = view
+        self._mean = flat_view([p.data for p in self._parameters])
+        self._drawn = torch.empty_like(self._mean)
+        self._mean_views, self._drawn_views = (_split(v, self._parameters) for v in (self._mean, self._drawn))
+        self._show(self._mean_views)
         gradients = [p.grad for p in self._parameters]
         missing = any(gradient is None for gradient in gradients)
-        self._gradient = torch.zeros_like(self._theta) if missing else flat_view(gradients)
+        self._gradient = torch.zeros_like(self._mean) if missing else flat_view(gradients)
         self._gradient_views = _split(self._gradient, self._parameters)
-        self._mean = torch.empty_like(self._theta)  # kept here while the parameters hold a draw
-        self._momentum = torch.zeros_like(self._theta)
-        self._noise = torch.empty_like(self._theta)  # epsilon of theta = m + epsilon/sqrt(s), then epsilon g_hat
-        self._root = torch.empty_like(self._theta)  # 1/sqrt(d)
+        self._momentum = torch.zeros_like(self._mean)
+        self._noise = torch.empty_like(self._mean)  # epsilon of theta = m + epsilon/sqrt(s), then epsilon g_hat
+        self._root = torch.empty_like(self._mean)  # 1/sqrt(d)
         self._gradient_sum = self._noise_sum = None  # only where more than one sample is drawn a step
         self._samples = 0
         self._prior_mean, prior_precision = self._vectors(prior and (prior.mean, prior.precision), "prior")
         self._dual = self._vectors(dual, "dual")
-        self._scaled = torch.empty_like(self._theta)  # d = h + wd = precision / ess
+        self._scaled = torch.empty_like(self._mean)  # d = h + wd = precision / ess
         offset = 0
         for group in self.param_groups:
             end = offset + sum(p.numel() for p in group["params"])
@@ -108,10 +108,10 @@ class IVON(torch.optim.Optimizer):
     def _vectors(self, pair, name: str) -> tuple[Tensor | None, Tensor | None]:
         if pair is None:
             return None, None
-        tensors = tuple(torch.as_tensor(np.asarray(a, np.float32), device=self._theta.device) for a in pair)
+        tensors = tuple(torch.as_tensor(np.asarray(a, np.float32), device=self._mean.device) for a in pair)
         for tensor in tensors:
-            if tensor.shape != self._theta.shape:
-                raise ValueError(f"the {name} has {tensor.numel()} values; the parameters have {self._theta.numel()}")
+            if tensor.shape != self._mean.shape:
+                raise ValueError(f"the {name} has {tensor.numel()} values; the parameters have {self._mean.numel()}")
         return tensors
 
     def zero_grad(self, set_to_none: bool = False) -> None:
@@ -133,22 +133,27 @@ class IVON(torch.optim.Optimizer):
     def sampled_params(self, train: bool = False) -> Iterator[None]:
         """The parameters hold a draw from the posterior inside; with `train`, their gradient counts for `step`."""
         with torch.no_grad():
-            noise = self._noise if train else torch.empty_like(self._theta)  # a kept sample is not drawn over
+            noise = self._noise if train else torch.empty_like(self._mean)  # a kept sample is not drawn over
             noise.normal_()
             torch.rsqrt(self._scaled, out=self._root)
-            self._mean.copy_(self._theta)
             for group in self.param_groups:
-                part = group["slice"]
-                self._theta[part].addcmul_(noise[part], self._root[part], value=group["ess"] ** -0.5)
+                part, root_ess = group["slice"], group["ess"] ** 0.5
+                mean, drawn = self._mean[part], self._drawn[part]
+                torch.addcmul(mean, noise[part], self._root[part], value=1 / root_ess, out=drawn)
             if train:
                 self.zero_grad()
+        self._show(self._drawn_views)
         try:
             yield
             if train:
                 self._keep_sample()
         finally:
-            with torch.no_grad():
-                self._theta.copy_(self._mean)
+            self._show(self._mean_views)
+
+    def _show(self, views: list[Tensor]) -> None:
+        """The parameters hold these values from now on."""
+        for p, view in zip(self._parameters, views, strict=True):
+            p.data = view
 
     @torch.no_grad()
     def _keep_sample(self) -> None:
@@ -189,7 +194,7 @@ class IVON(torch.optim.Optimizer):
 
     def _update(self, group: dict, gradient: Tensor, noise_gradient: Tensor) -> None:
         part, decay, ess, rate = group["slice"], group["decay"], group["ess"], 1 - group["beta2"]
-        mean, momentum, scaled, root = self._theta[part], self._momentum[part], self._scaled[part], self._root[part]
+        mean, momentum, scaled, root = self._mean[part], self._momentum[part], self._scaled[part], self._root[part]
         dual_mean, dual_precision = (vector if vector is None else vector[part] for vector in self._dual)
 
         # y = 1 + rate (h_hat - h)/d with h_hat = sqrt(ess d) epsilon g_hat - u and h = d - decay, then d (1 + y^2)/2;
@@ -220,7 +225,7 @@ class IVON(torch.optim.Optimizer):
         mean.sub_(step.div_(scaled).clamp_(-group["clip_radius"], group["clip_radius"]).mul_(learning_rate))
 
     def _constant(self, value: float) -> Tensor:
-        return self._theta.new_tensor(value)
+        return self._mean.new_tensor(value)
 
     @property
     def hess(self) -> Tensor:
@@ -247,9 +252,9 @@ class IVON(torch.optim.Optimizer):
         self._set_scaled(value, lambda part, group: part.div_(group["ess"]))
 
     def _set_scaled(self, value, convert: Callable[[Tensor, dict], Tensor]) -> None:
-        value = torch.as_tensor(value, dtype=torch.float32, device=self._theta.device).clone()
-        if value.shape != self._theta.shape:
-            raise ValueError(f"got {value.numel()} values for {self._theta.numel()} parameters")
+        value = torch.as_tensor(value, dtype=torch.float32, device=self._mean.device).clone()
+        if value.shape != self._mean.shape:
+            raise ValueError(f"got {value.numel()} values for {self._mean.numel()} parameters")
         for group in self.param_groups:
             convert(value[group["slice"]], group)
         if not bool(value.min() > 0):
@@ -258,13 +263,13 @@ class IVON(torch.optim.Optimizer):
 
     def posterior(self) -> Posterior:
         """The Gaussian learned so far, as new arrays."""
-        return Posterior(self._theta.cpu().numpy().copy(), self.precision.cpu().numpy())
+        return Posterior(self._mean.cpu().numpy().copy(), self.precision.cpu().numpy())
 
     def state_dict(self) -> dict:
         derived = ("params", "slice", "decay")
         groups = [{k: v for k, v in g.items() if k not in derived} | {"size": _size(g)} for g in self.param_groups]
         state = {"step": self.current_step, "momentum": self._momentum.clone(), "scaled": self._scaled.clone()}
-        return {"state": state | {"mean": self._theta.clone()}, "param_groups": groups}
+        return {"state": state | {"mean": self._mean.clone()}, "param_groups": groups}
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: dict) -> None:
@@ -280,7 +285,7 @@ class IVON(torch.optim.Optimizer):
         self.current_step = state["step"]
         self._momentum.copy_(state["momentum"])
         self._scaled.copy_(state["scaled"])
-        self._theta.copy_(state["mean"])
+        self._mean.copy_(state["mean"])
 
 
 def flat_view(tensors: Sequence[Tensor]) -> Tensor:
