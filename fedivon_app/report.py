@@ -19,17 +19,18 @@ def plot_learning(runs: Sequence[Run], path: Path, names: Sequence[str] | None =
     curves = {name: _curves(run) for name, run in zip(names, runs, strict=True)}
     if not any(curves.values()):
         return False
-    figure = Figure(figsize=(13, 3.4), layout="constrained")
+    figure = Figure(figsize=(13, 3.8), layout="constrained")
     for axes, (measure, title) in zip(figure.subplots(1, len(PANELS)), PANELS.items(), strict=True):
         for colour, (name, ways) in enumerate(curves.items()):
             for way, points in ways.items():
-                label, line = WAYS[way]
+                how, line = WAYS[way]
+                label = f"{name}, {how}" if len(ways) > 1 else name
                 rounds, scores = zip(*points, strict=True)
                 style = {"color": f"C{colour}", "linestyle": line, "marker": "o", "markersize": 3}
-                axes.plot(rounds, [score[measure] for score in scores], label=f"{name}, {label}", **style)
+                axes.plot(rounds, [score[measure] for score in scores], label=label, **style)
         axes.set(title=title, xlabel="round")
         axes.grid(alpha=0.3)
-    figure.axes[0].legend(fontsize="small")
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize="small")
     figure.suptitle(", ".join(dict.fromkeys(f"{run.settings.experiment}, seed {run.settings.seed}" for run in runs)))
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
