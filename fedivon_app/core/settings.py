@@ -168,10 +168,7 @@ def compose(
     layers += [("the command line", chosen), ("the command line", override)]
     name = _last(layers, "strategy", f"conf/experiment/{experiment}.yaml")
     dataset = _last(layers, "dataset")
-    try:
-        kind = settings_of(name)
-    except ValueError as error:
-        raise SettingsError(str(error)) from None
+    kind = _kind(settings_of, name, "")
     base = [(f"conf/strategy/{name}.yaml", _read(conf, "strategy", name))]
     if dataset is not None:
         base.append((f"conf/data/{dataset}.yaml", {"data": _read(conf, "data", dataset)}))
@@ -180,6 +177,8 @@ def compose(
     for origin, values in base + layers:
         values = dict(values)
         methods = values.pop("methods", None) or {}
+        for method in methods:
+            _kind(settings_of, method, f"{origin}: methods: ")
         _merge(merged, values, origins, origin)
         _merge(merged, methods.get(name) or {}, origins, origin)
     return validate(kind, merged, origins)
@@ -198,6 +197,13 @@ def nearest(name: str, valid: Iterable[str]) -> str:
     valid = sorted(valid)
     close = get_close_matches(name, valid, 1)
     return f"did you mean {close[0]}?" if close else f"choose from {', '.join(valid)}"
+
+
+def _kind(settings_of: Callable[[str], type[Settings]], name: str, where: str) -> type[Settings]:
+    try:
+        return settings_of(name)
+    except ValueError as error:
+        raise SettingsError(f"{where}{error}") from None
 
 
 def _experiment(conf: Path, name: str, seen: tuple[str, ...] = ()) -> list[tuple[str, dict]]:
