@@ -160,7 +160,10 @@ class PosteriorStrategy(Strategy):
 
     def _note(self, server_round: int, replies: Replies) -> None:
         """The round's record of who answered what; a round in which nobody sent finite numbers ends the run."""
-        clients = [{"partition": r.partition, "num_examples": r.num_examples, **r.metrics} for r in replies.good]
+        clients = [
+            {"partition": r.partition, "num_examples": r.num_examples, "bytes": r.num_bytes, **r.metrics}
+            for r in replies.good
+        ]
         self.record |= {
             "bytes_up": replies.num_bytes,
             "dropped": [{"partition": p, "reason": why} for p, why in replies.dropped.items()],

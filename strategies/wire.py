@@ -19,6 +19,7 @@ class Reply:
 
     partition: int
     num_examples: int
+    num_bytes: int
     payload: Payload
     metrics: dict[str, Any]
 
@@ -46,8 +47,9 @@ def sort_out(messages: Iterable[Message], partition_of: dict[int, int], codec: C
         if message.has_error():
             dropped[partition] = reason(message)
             continue
-        total += num_bytes(message.content.get("posterior", ArrayRecord()))
-        outcome = _read(partition, message, codec, sent)
+        size = num_bytes(message.content.get("posterior", ArrayRecord()))
+        total += size
+        outcome = _read(partition, message, size, codec, sent)
         if isinstance(outcome, Reply):
             good.append(outcome)
         else:
@@ -57,7 +59,7 @@ def sort_out(messages: Iterable[Message], partition_of: dict[int, int], codec: C
     return Replies(sorted(good, key=lambda reply: reply.partition), dict(sorted(dropped.items())), total)
 
 
-def _read(partition: int, message: Message, codec: Codec, sent: Payload) -> Reply | str:
+def _read(partition: int, message: Message, size: int, codec: Codec, sent: Payload) -> Reply | str:
     """The reply, or what is wrong with it."""
     try:
         arrays, metrics = message.content["posterior"], dict(message.content["metrics"])
@@ -69,7 +71,7 @@ def _read(partition: int, message: Message, codec: Codec, sent: Payload) -> Repl
         return str(error)
     if num_examples < 1:
         return f"num-examples is {num_examples}"
-    return payload.fault() or Reply(partition, num_examples, payload, metrics)
+    return payload.fault() or Reply(partition, num_examples, size, payload, metrics)
 
 
 def to_numpy(record: ArrayRecord) -> dict[str, np.ndarray]:

@@ -79,7 +79,7 @@ def test_merges_good_replies_weighted_by_size():
     np.testing.assert_allclose(strategy.payload.posterior.precision, 1)
     assert [c["partition"] for c in record["clients"]] == [0, 1, 2]
     assert record["train_loss"] == pytest.approx((0.5 * 20 + 1.0 * 30) / 60)
-    assert record["bytes_up"] == record["bytes_down"] > 3 * 2 * 4 * 4
+    assert record["bytes_up"] == record["bytes_down"] == sum(c["bytes"] for c in record["clients"]) > 3 * 2 * 4 * 4
     assert record["posterior"] == {
         "largest_mean": pytest.approx(4 / 3),
         "smallest_precision": 1,
