@@ -35,12 +35,15 @@ Checkpoint = tuple[int, Payload, dict[str, np.ndarray]]
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     _log_to_stdout()
+    run = None
     try:
         run, checkpoint = _open(context.run_config, grid)
         _run(grid, run, checkpoint)
     except (SettingsError, DataError, RunError) as error:
         for line in str(error).splitlines():
             log.error("error: %s", line)
+        if run is not None:
+            run.summarise("failed", str(error))
         raise RunError(str(error)) from None
 
 
@@ -74,19 +77,8 @@ def _run(grid: Grid, run: Run, checkpoint: Checkpoint | None) -> None:
         log.info("resumed after round %d", done)
     last = min(settings.rounds, settings.run.stop_after or settings.rounds) if checkpoint is None else settings.rounds
     recorder = Recorder(run, strategy, Evaluator(settings, flat, parts))
-    try:
-        strategy.start(
-            grid,
-            strategy.arrays(),
-            last,
-            settings.server.round_timeout,
-            evaluate_fn=recorder.evaluate,
-            first_round=done + 1,
-            on_round=recorder.record,
-        )
-    except RunError as error:
-        run.summarise("failed", str(error))
-        raise
+    hooks = {"evaluate_fn": recorder.evaluate, "on_round": recorder.record, "first_round": done + 1}
+    strategy.start(grid, strategy.arrays(), last, settings.server.round_timeout, **hooks)
     summary = run.summarise("completed" if last == settings.rounds else "stopped")
     plot_learning([run], run.folder / "plots" / "learning.png")
     log.info("%s after round %d; run folder %s", summary["status"], last, run.folder)

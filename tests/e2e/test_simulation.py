@@ -85,9 +85,11 @@ def test_fedavg_runs_as_many_clients_as_there_are_nodes(federation, tmp_path):
 
 
 def test_a_failing_run_says_why_in_one_line(federation, tmp_path):
-    failure, _, lines = launch(federation, tmp_path, "fedivon", "data.partition=dirichlett")
+    failure, folder, lines = launch(federation, tmp_path, "fedivon", "data.partition=dirichlett")
     assert "there is no partition rule 'dirichlett'" in failure
     assert [line for line in lines if line.startswith("error: there is no partition rule")]
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["status"] == "failed" and summary["detail"].startswith("there is no partition rule")
 
 
 def test_the_demo_command_compares_methods_and_exits_zero(tmp_path, capfd):
