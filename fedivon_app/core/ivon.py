@@ -134,12 +134,11 @@ class IVON(torch.optim.Optimizer):
         """The parameters hold a draw from the posterior inside; with `train`, their gradient counts for `step`."""
         with torch.no_grad():
             noise = self._noise if train else torch.empty_like(self._mean)  # a kept sample is not drawn over
-            noise.normal_()
             torch.rsqrt(self._scaled, out=self._root)
             for group in self.param_groups:
-                part, root_ess = group["slice"], group["ess"] ** 0.5
-                mean, drawn = self._mean[part], self._drawn[part]
-                torch.addcmul(mean, noise[part], self._root[part], value=1 / root_ess, out=drawn)
+                part, scale = group["slice"], group["ess"] ** -0.5
+                epsilon = noise[part].normal_()  # group after group, as ivon-opt draws
+                torch.addcmul(self._mean[part], epsilon, self._root[part], value=scale, out=self._drawn[part])
             if train:
                 self.zero_grad()
         self._show(self._drawn_views)

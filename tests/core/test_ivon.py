@@ -22,7 +22,7 @@ LABELS = torch.tensor(DIGITS.target[:256])
 
 def small_network() -> nn.Module:
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 10))
+    return nn.Sequential(nn.Linear(64, 30), nn.Tanh(), nn.Linear(30, 10))
 
 
 def train(optimizer_class, steps: int, split_groups: bool = False, mc_samples: int = 1, **options):
@@ -277,7 +277,7 @@ def test_drawing_for_evaluation_between_backward_and_step_changes_nothing():
 
 def test_weights_loaded_into_the_model_are_the_new_mean():
     model, optimizer = train(IVON, 5)
-    other = nn.Sequential(nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 10))
+    other = nn.Sequential(nn.Linear(64, 30), nn.Tanh(), nn.Linear(30, 10))
     model.load_state_dict(other.state_dict())
     with optimizer.sampled_params():
         pass
