@@ -214,8 +214,8 @@ class IVON(torch.optim.Optimizer):
         learning_rate = group["lr"] * (group["hess_init"] + decay) if self.rescale_lr else group["lr"]
         correction = 1 - group["beta1"] ** self.current_step if self.debias else 1.0
         if self._prior_mean is None and dual_mean is None and isinf(group["clip_radius"]):
-            mean.addcdiv_(mean, scaled, value=-learning_rate * decay)
-            mean.addcdiv_(momentum, scaled, value=-learning_rate / correction)
+            step = torch.add(momentum, mean, alpha=decay * correction, out=growth)
+            mean.addcdiv_(step, scaled, value=-learning_rate / correction)
             return
         step = mean * decay if self._prior_mean is None else (mean - self._prior_mean[part]).mul_(decay)
         step.add_(momentum, alpha=1 / correction)
