@@ -134,16 +134,25 @@ def uncertainty(sample_probabilities: np.ndarray) -> dict[str, np.ndarray]:
     samples = np.asarray(sample_probabilities)
     if samples.ndim != 3 or samples.shape[0] == 0:
         raise ValueError(f"sample probabilities must have shape (M, N, C) with M at least 1, not {samples.shape}")
-    mean = np.zeros(samples.shape[1:])
-    aleatoric = np.zeros(samples.shape[1])
+    mean, second = np.zeros(samples.shape[1:]), np.zeros(samples.shape[1:])
     for sample in samples:
         sample = _checked_probabilities(sample)
         mean += sample / len(samples)
-        aleatoric += (sample * (1 - sample)).sum(axis=1) / len(samples)
-    epistemic = sum(np.square(sample - mean).sum(axis=1) for sample in samples) / len(samples)
+        second += np.square(sample) / len(samples)
+    return uncertainty_of_moments(mean, second)
+
+
+def uncertainty_of_moments(mean: np.ndarray, second: np.ndarray) -> dict[str, np.ndarray]:
+    """The same from the mean p and the mean square of the samples, (N, C) float64, so that none has to be kept.
+
+    The traces are sum_c (E[p_c] - E[p_c^2]) (aleatoric) and sum_c (E[p_c^2] - p_c^2) (epistemic).
+    """
     log = np.log(mean, out=np.zeros_like(mean), where=mean > 0)
-    entropy = -(mean * log).sum(axis=1) / np.log(mean.shape[1])
-    return {"entropy": entropy, "aleatoric": aleatoric, "epistemic": epistemic}
+    return {
+        "entropy": -(mean * log).sum(axis=1) / np.log(mean.shape[1]),
+        "aleatoric": (mean - second).sum(axis=1),
+        "epistemic": np.maximum((second - np.square(mean)).sum(axis=1), 0),
+    }
 
 
 def retention_curve(

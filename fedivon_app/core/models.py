@@ -77,6 +77,26 @@ class ResidualBlock(nn.Module):
         return functional.relu(self.shortcut(inputs) + self.residual(inputs))
 
 
+class MonteCarloDropout(nn.Dropout):
+    """Dropout that `core.predict` leaves on when it draws samples (Gal and Ghahramani 2016)."""
+
+
+def with_dropout(module: nn.Module, rate: float) -> nn.Module:
+    """The module with Monte Carlo dropout after every linear and convolution layer, the last one (logits) excepted.
+
+    Changed in place: each such layer becomes Sequential(layer, dropout), so that the flat vector stays the same.
+    """
+    if not 0 < rate < 1:
+        raise ValueError(f"the rate of dropout must lie between 0 and 1, not {rate}")
+    layers = [name for name, part in module.named_modules() if isinstance(part, nn.Linear | nn.Conv2d)]
+    for name in layers[:-1]:
+        parent, _, child = name.rpartition(".")
+        module.get_submodule(parent).register_module(
+            child, nn.Sequential(module.get_submodule(name), MonteCarloDropout(rate))
+        )
+    return module
+
+
 def linear(shape: Shape, num_classes: int) -> nn.Module:
     """Multinomial logistic regression: the base only flattens."""
     return BaseHead(nn.Flatten(), _size(shape), num_classes)
@@ -135,15 +155,25 @@ def zenke_cnn(shape: Shape, num_classes: int) -> nn.Module:
     return model
 
 
-def resnet20(shape: Shape, num_classes: int) -> nn.Module:
-    """He et al.'s ResNet-20 for CIFAR (2016, section 4.2): three stages of three blocks, 16, 32 and 64 channels."""
-    layers = [nn.Conv2d(shape[2], 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU()]
-    channels_in = 16
-    for channels, stride in ((16, 1), (32, 2), (64, 2)):
-        for block in range(3):
-            layers.append(ResidualBlock(channels_in, channels, stride if block == 0 else 1))
-            channels_in = channels
+def resnet(shape: Shape, num_classes: int, channels: Iterable[int] = (16, 32, 64), blocks: int = 3) -> nn.Module:
+    """He et al.'s networks for CIFAR (2016, section 4.2): a stage of `blocks` blocks for each entry of `channels`.
+
+    Every stage but the first halves the image. The defaults are ResNet-20; `channels=(8, 16, 32), blocks=1` is a small
+    one of eight layers.
+    """
+    channels, (blocks,) = _positive("channels", channels), _positive("blocks", blocks)
+    channels_in = channels[0]
+    layers = [nn.Conv2d(shape[2], channels_in, 3, padding=1, bias=False), nn.BatchNorm2d(channels_in), nn.ReLU()]
+    for stage, channels_out in enumerate(channels):
+        for block in range(blocks):
+            layers.append(ResidualBlock(channels_in, channels_out, 2 if stage and block == 0 else 1))
+            channels_in = channels_out
     return _convolutional([*layers, nn.AdaptiveAvgPool2d(1)], shape, num_classes)
+
+
+def resnet20(shape: Shape, num_classes: int) -> nn.Module:
+    """ResNet-20: three stages of three blocks, 16, 32 and 64 channels."""
+    return resnet(shape, num_classes)
 
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
@@ -153,6 +183,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "cnn6": cnn6,
     "acar-cnn": acar_cnn,
     "zenke-cnn": zenke_cnn,
+    "resnet": resnet,
     "resnet20": resnet20,
 }
 VECTOR_MODELS = ("linear", "mlp")
