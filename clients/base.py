@@ -62,9 +62,13 @@ class PosteriorClient(NumPyClient):
 
     def loss(self, inputs: Tensor, labels: Tensor) -> Tensor:
         """Mean cross-entropy of a minibatch; also counted for the round's metrics."""
-        loss = nn.functional.cross_entropy(self.flat.module(inputs), labels)
+        loss = nn.functional.cross_entropy(self.forward(inputs), labels)
         self.loss_sum, self.steps = self.loss_sum + loss.detach(), self.steps + 1
         return loss
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The network's logits during training."""
+        return self.flat.module(inputs)
 
     def get_properties(self, config: dict[str, Any]) -> dict[str, Any]:
         source = self.partition.source

@@ -15,7 +15,7 @@ from datasets.partition import options_of as rule_options
 from datasets.sources import DataError, Source, inputs, load
 from datasets.sources import options_of as source_options
 from fedivon_app.core.flat import Flat
-from fedivon_app.core.models import build, build_custom
+from fedivon_app.core.models import build, build_custom, with_dropout
 from fedivon_app.core.settings import DataSettings, ModelSettings, Settings
 
 
@@ -58,7 +58,10 @@ def classes(data: DataSettings, source: Source) -> int:
 def new_network(model: ModelSettings, shape: tuple[int, ...], num_classes: int, device: torch.device) -> Flat:
     """The network of the settings, with weights from torch's generator."""
     make = build_custom if model.factory else build
-    return Flat(make(model.factory or model.name, shape, num_classes, **model.options).to(device))
+    module = make(model.factory or model.name, shape, num_classes, **model.options)
+    if model.dropout is not None:
+        module = with_dropout(module, model.dropout, model.dropout_logits)
+    return Flat(module.to(device))
 
 
 @lru_cache(maxsize=4)

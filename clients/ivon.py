@@ -10,10 +10,10 @@ from clients.base import PosteriorClient, Task
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.ivon import IVON
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.core.settings import ClientSettings
+from fedivon_app.core.settings import PosteriorClientSettings
 
 
-class IvonSettings(ClientSettings):
+class IvonSettings(PosteriorClientSettings):
     ess: float = Field(5000, gt=0, description="effective sample size, IVON's lambda: the calibration knob")
     hess_init: float = Field(1.0, gt=0, description="the hessian before round 1; also scales the rate in every round")
     beta1: float = Field(0.9, ge=0, lt=1)
@@ -24,9 +24,17 @@ class IvonSettings(ClientSettings):
     debias: bool = True
     rescale_lr: bool = True
 
+    @property
+    def initial_precision(self) -> float:
+        """s = ess (hess_init + weight_decay)."""
+        return self.ess * (self.hess_init + self.weight_decay)
+
 
 class IvonClient(PosteriorClient):
-    """FedIvon's client (Pal et al. 2025, Algorithm 1): IVON from the server's mean and hessian, with fresh momentum."""
+    """FedIvon's client (Pal et al. 2025, Algorithm 1): IVON from the server's mean and hessian, with fresh momentum.
+
+    With `start: mean` the hessian begins at hess_init in every round, as some merges need it.
+    """
 
     Settings = IvonSettings
 
@@ -48,5 +56,6 @@ class IvonClient(PosteriorClient):
             clip_radius=client.clip_radius or inf,
             **{name: getattr(client, name) for name in names},
         )
-        optimizer.precision = start.precision
+        if client.start == "posterior":
+            optimizer.precision = start.precision
         return optimizer

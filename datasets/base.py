@@ -25,6 +25,7 @@ class Source:
     x_test: np.ndarray
     y_test: np.ndarray
     num_classes: int
+    class_names: tuple[str, ...] | None = None
     subclass_train: np.ndarray | None = None  # fine labels where y is the superclass
     subclass_test: np.ndarray | None = None
     owner_train: np.ndarray | None = None  # client of each row where the source comes already divided

@@ -51,7 +51,8 @@ def open_source(folder: Path) -> Source | None:
     try:
         meta = json.loads((folder / "meta.json").read_text())
         arrays = {field: np.load(folder / f"{field}.npy", mmap_mode="r") for field in meta["fields"]}
-        return Source(name=meta["name"], num_classes=meta["num_classes"], **arrays)
+        names = meta["class_names"] and tuple(meta["class_names"])
+        return Source(name=meta["name"], num_classes=meta["num_classes"], class_names=names, **arrays)
     except (OSError, ValueError, EOFError, KeyError, TypeError):
         return None
 
@@ -63,7 +64,8 @@ def store(folder: Path, source: Source) -> None:
     try:
         for field, array in arrays.items():
             np.save(temporary / f"{field}.npy", np.ascontiguousarray(array))
-        meta = {"name": source.name, "num_classes": source.num_classes, "fields": list(arrays)}
+        named = {"num_classes": source.num_classes, "class_names": source.class_names}
+        meta = {"name": source.name, **named, "fields": list(arrays)}
         (temporary / "meta.json").write_text(json.dumps(meta))
         os.chmod(temporary, 0o755)
         if folder.exists() and open_source(folder) is None:

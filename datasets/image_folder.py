@@ -34,7 +34,8 @@ def image_folder(
     x_train = pictures(train, size, channels)
     x_test = pictures(test, size, channels, required=x_train.shape[1:3])
     y_train, y_test = (np.array([label for _, label in part], np.int64) for part in (train, test))
-    return Source("image-folder", x_train, y_train, x_test, y_test, num_classes=len(classes))
+    arrays = x_train, y_train, x_test, y_test
+    return Source("image-folder", *arrays, num_classes=len(classes), class_names=tuple(classes))
 
 
 def files(path: Path) -> list[str]:

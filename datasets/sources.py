@@ -25,10 +25,15 @@ if TYPE_CHECKING:
 
 __all__ = ["SOURCES", "DataError", "Source", "default_root", "inputs", "load", "options_of"]
 
-FORMAT = 1  # of the stored arrays; part of their key
+FORMAT = 2  # of the stored arrays; part of their key
 SCALINGS = ("raw", "unit", "signed")
 COMMON = {"root", "path", "num_clients", "seed"}  # offered to every source; those that it takes are used
 VISION = ("mnist", "fmnist", "emnist-letters", "svhn", "cifar10", "cifar100")
+CLASS_NAMES = {  # of data sets whose labels are not their own names
+    "fmnist": ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot"),
+    "cifar10": ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
+    "emnist-letters": tuple("ABCDEFGHIJKLMNOPQRSTUVWXYZ"),
+}
 
 SOURCES: dict[str, Callable[..., Source]] = {
     "digits": builtin.digits,
@@ -135,4 +140,6 @@ def _stamp(files: Iterable[str | Path]) -> str:
 def _load(name: str, reader: Callable, root: Path, arguments: tuple[tuple[str, Any], ...], stamp: str) -> Source:
     kept = [(key, str(value)) for key, value in arguments if key not in ("root", "download")]
     key = hashlib.sha256(repr((FORMAT, name, kept, stamp)).encode()).hexdigest()[:16]
-    return cache.cached(root / "arrays" / f"{name}-{key}", lambda: replace(reader(**dict(arguments)), name=name))
+    names = {"class_names": CLASS_NAMES[name]} if name in CLASS_NAMES else {}
+    build = lambda: replace(reader(**dict(arguments)), name=name, **names)  # noqa: E731
+    return cache.cached(root / "arrays" / f"{name}-{key}", build)

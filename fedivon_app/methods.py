@@ -5,15 +5,18 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from pydantic import create_model
+from pydantic import create_model, model_validator
 
 from clients.base import PosteriorClient
 from clients.ivon import IvonClient
 from clients.point import PointClient
+from clients.variational import VariationalClient
 from fedivon_app.core.settings import Settings, nearest
+from strategies.aggregation import RULES
 from strategies.base import PosteriorStrategy
 from strategies.fedavg import FedAvg
 from strategies.fedivon import FedIvon
+from strategies.fischer import Fischer
 
 
 class Method(NamedTuple):
@@ -24,6 +27,8 @@ class Method(NamedTuple):
 METHODS: dict[str, Method] = {
     "fedavg": Method(FedAvg, PointClient),
     "fedivon": Method(FedIvon, IvonClient),
+    "flipout": Method(Fischer, VariationalClient),
+    "mc-dropout": Method(FedAvg, PointClient),
 }
 
 
@@ -38,4 +43,14 @@ def settings_of(name: str) -> type[Settings]:
     """The settings of a method: the common ones, its client's and its merge's."""
     strategy, client = method(name)
     sections = {"client": (client.Settings, client.Settings()), "merge": (strategy.Settings, strategy.Settings())}
-    return create_model(f"{strategy.__name__}Settings", __base__=Settings, **sections)
+    start = {"start": model_validator(mode="after")(_start_by_rule)}
+    return create_model(f"{strategy.__name__}Settings", __base__=Settings, __validators__=start, **sections)
+
+
+def _start_by_rule(settings: Settings) -> Settings:
+    """Where clients start, if the settings leave it to the merge rule."""
+    if getattr(settings.client, "start", "given") is not None:
+        return settings
+    client = settings.client.model_copy(update={"start": RULES[settings.merge.rule].start})
+    object.__setattr__(settings, "client", client)  # the settings are frozen for everybody else
+    return settings

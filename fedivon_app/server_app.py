@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import shlex
@@ -13,22 +14,23 @@ import torch
 from flwr.app import Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
 
-from clients.data import classes, division, new_network, pick_device
-from datasets.sources import DataError, load
+from datasets.sources import DataError
 from fedivon_app.core.codec import Payload
-from fedivon_app.core.flat import Flat
-from fedivon_app.core.settings import Settings, SettingsError, compose
+from fedivon_app.core.settings import SettingsError, compose
 from fedivon_app.evaluation import Evaluator
 from fedivon_app.methods import method, settings_of
-from fedivon_app.report import plot_learning
+from fedivon_app.prepare import prepare, server_data
+from fedivon_app.pretraining import pretrain
+from fedivon_app.report import write_report
 from fedivon_app.runs import Run
+from fedivon_app.uncertainty import assess
 from strategies.base import PosteriorStrategy
+from strategies.divergence import extremes
 from strategies.roll_call import RunError, wait_for_nodes
 
 app = ServerApp()
 log = logging.getLogger("fedivon")
 
-Parts = dict[str, tuple[np.ndarray, np.ndarray]]
 Checkpoint = tuple[int, Payload, dict[str, np.ndarray]]
 
 
@@ -44,6 +46,7 @@ def main(grid: Grid, context: Context) -> None:
             log.error("error: %s", line)
         if run is not None:
             run.summarise("failed", str(error))
+            _report(run)
         raise RunError(str(error)) from None
 
 
@@ -67,46 +70,41 @@ def _run(grid: Grid, run: Run, checkpoint: Checkpoint | None) -> None:
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count()))  # clients rest while it evaluates
     log.info("%s, %s, seed %d; run folder %s", settings.experiment, settings.strategy, settings.seed, run.folder)
     flat, shape, num_classes, parts = prepare(settings)
+    known = {"shape": shape, "num_classes": num_classes, "class_names": server_data(settings).class_names}
+    run.write("model.json", json.dumps(known) + "\n")
     data = settings.data.model_copy(update={"num_classes": num_classes})  # a node's own file may lack some classes
     strategy = method(settings.strategy).strategy(settings.model_copy(update={"data": data}), shape, num_classes)
     strategy.summary()
     done, strategy.payload = 0, Payload(strategy.initial(flat.mean()), flat.buffers)
+    strategy.first_extremes = extremes(strategy.payload.posterior)
     if checkpoint is not None:
         done, strategy.payload, state = checkpoint
         strategy.load_state(state)
         log.info("resumed after round %d", done)
+    elif settings.pretraining.fraction:
+        strategy.payload = pretrain(settings, strategy.payload, flat)
+        run.save(0, strategy.payload, strategy.state())
     last = min(settings.rounds, settings.run.stop_after or settings.rounds) if checkpoint is None else settings.rounds
     recorder = Recorder(run, strategy, Evaluator(settings, flat, parts))
     hooks = {"evaluate_fn": recorder.evaluate, "on_round": recorder.record, "first_round": done + 1}
-    strategy.start(grid, strategy.arrays(), last, settings.server.round_timeout, **hooks)
+    try:
+        strategy.start(grid, strategy.arrays(), last, settings.server.round_timeout, **hooks)
+    except RunError:
+        recorder.keep_last()
+        raise
     summary = run.summarise("completed" if last == settings.rounds else "stopped")
-    plot_learning([run], run.folder / "plots" / "learning.png")
+    if last == settings.rounds and "test" in parts:
+        assess(run, predicted=recorder.evaluator.moments)
+    _report(run)
     log.info("%s after round %d; run folder %s", summary["status"], last, run.folder)
 
 
-def prepare(settings: Settings) -> tuple[Flat, tuple[int, ...], int, Parts]:
-    """The network with the weights of the run's seed, and what the server can score it on."""
-    data, parts = settings.data, {}
-    if data.source == "nodes":
-        if data.shape is None or data.num_classes is None:
-            raise SettingsError(
-                "data.source is `nodes`: say data.shape and data.num_classes, for the server sees no data"
-            )
-        shape, num_classes = data.shape, data.num_classes
-        source = load("npz", data.root, path=data.path, num_classes=num_classes) if data.path else None
-    else:
-        source, split = division(data, data.clients, settings.seed)
-        shape, num_classes = source.shape, classes(data, source)
-        if len(split.holdout):
-            parts["holdout"] = source.x_train[split.holdout], source.y_train[split.holdout]
-    if source is not None:
-        parts["test"] = source.x_test, source.y_test
-    torch.manual_seed(settings.seed)
+def _report(run: Run) -> None:
+    """The run's page; if it cannot be drawn, the run is none the worse for it."""
     try:
-        flat = new_network(settings.model, tuple(shape), num_classes, pick_device("auto"))
-    except ValueError as error:
-        raise SettingsError(f"model: {error}") from None
-    return flat, tuple(shape), num_classes, parts
+        write_report(run)
+    except Exception as error:
+        log.warning("no report: %s (`fedivon report %s` tries again)", error, run.folder)
 
 
 class Recorder:
@@ -114,6 +112,7 @@ class Recorder:
 
     def __init__(self, run: Run, strategy: PosteriorStrategy, evaluator: Evaluator):
         self.run, self.strategy, self.evaluator = run, strategy, evaluator
+        self.last: tuple[int, Payload, dict[str, np.ndarray]] | None = None  # the last good round
 
     def evaluate(self, server_round: int, arrays: Any) -> MetricRecord | None:
         if not (self.evaluator.parts and self.evaluator.due(server_round)):
@@ -125,6 +124,7 @@ class Recorder:
 
     def record(self, server_round: int, payload: Payload, record: dict[str, Any]) -> None:
         settings, state = self.run.settings, self.strategy.state()
+        self.last = server_round, payload, state
         self.run.append(record)
         if "holdout" in record.get("gm", {}):
             score = list(record["gm"]["holdout"].values())[-1][settings.evaluation.select_by]
@@ -136,6 +136,11 @@ class Recorder:
         if stops or server_round % settings.run.checkpoint_every == 0:
             self.run.save(server_round, payload, state)
         log.info(progress(record, settings.rounds))
+
+    def keep_last(self) -> None:
+        """A checkpoint of the last good round, where there is none yet."""
+        if self.last is not None and self.last[0] not in dict(self.run.checkpoints()):
+            self.run.save(*self.last)
 
 
 def progress(record: dict[str, Any], rounds: int) -> str:

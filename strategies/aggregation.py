@@ -22,6 +22,7 @@ class Rule(ABC):
 
     weighted = True  # whether the weights have a say
     takes_points = False  # whether posteriors without a precision can be merged
+    start = "mean"  # where IVON's clients start unless told: with `posterior` this rule's precisions grow or shrink
     kept = 0  # coordinates that the merge left as they were, known after `finish`
 
     def __init__(self, size: int, weights: np.ndarray, previous: Posterior | None):
@@ -40,6 +41,8 @@ class Rule(ABC):
 class Product(Rule):
     """Product of Gaussians to the powers w_k (Pal et al. 2025, Eq. 15, 16): s = sum w s_k, mu = sum w s_k mu_k / s."""
 
+    start = "posterior"
+
     def add(self, part, weight, mean, precision):
         weighted = np.multiply(precision, weight, dtype=np.float64)
         self.sums[0][part] += weighted
@@ -53,6 +56,8 @@ class Product(Rule):
 class WeightedConflation(Product):
     """The product's mean, var = max(w) / sum(w s_k) (Eq. 16): never wider than the client with the largest weight."""
 
+    start = "mean"
+
     def finish(self, has_precision):
         precision, mean = self.sums
         mean /= precision
@@ -62,7 +67,7 @@ class WeightedConflation(Product):
 class Conflation(Product):
     """The normalised product of the Gaussians (Eq. 15): s = sum s_k, mu = sum s_k mu_k / s. Weights have no say."""
 
-    weighted = False
+    weighted, start = False, "mean"
 
     def add(self, part, weight, mean, precision):
         super().add(part, 1.0, mean, precision)
@@ -74,6 +79,8 @@ class DistributedWeightConsolidation(Conflation):
     s = sum s_k - (K-1) s_o, mu = (sum s_k mu_k - (K-1) s_o mu_o) / s. Where s is not positive the server's posterior
     stays as it was, and is counted in `kept`.
     """
+
+    start = "posterior"
 
     def finish(self, has_precision):
         precision, mean = self.sums
@@ -92,7 +99,7 @@ class DistributedWeightConsolidation(Conflation):
 class NaiveWeightedAverage(Rule):
     """FedAvg's mean, and the same for variances (Eq. 10): mu = sum w mu_k, var = sum w var_k."""
 
-    takes_points = True
+    takes_points, start = True, "posterior"
 
     def add(self, part, weight, mean, precision):
         self.sums[0][part] += np.multiply(mean, weight, dtype=np.float64)

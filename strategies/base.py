@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
-from math import cos, pi
+from math import cos, exp, pi
 from typing import Any, Literal
 
 import numpy as np
@@ -23,7 +23,8 @@ from fedivon_app.core.metrics import Tally
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.settings import ClientSettings, Section, Settings
 from strategies.aggregation import RULES as MERGING
-from strategies.aggregation import aggregate
+from strategies.aggregation import aggregate_counting
+from strategies.divergence import divergence, extremes
 from strategies.roll_call import Node, RollCall, RunError
 from strategies.weighting import RULES as WEIGHING
 from strategies.weighting import weigh
@@ -53,22 +54,26 @@ class PosteriorStrategy(Strategy):
         self.payload: Payload | None = None  # the global posterior
         self.record: dict[str, Any] = {}  # the round's line of metrics
         self._asked: list[Node] = []
-        self._first_extremes: dict[str, float] = {}
+        self.first_extremes: dict[str, float] = {}  # of the posterior before round 1
         self._settings_json = settings.model_dump_json()
 
     # What a method may override.
 
     def initial(self, mean: np.ndarray) -> Posterior:
         """The server's posterior before round 1, around the network's initial weights."""
-        return Posterior(mean)
+        precision = self.settings.client.initial_precision
+        return Posterior(mean, None if precision is None else np.full_like(mean, precision))
 
-    def merge(self, replies: Sequence[Reply], previous: Posterior) -> Posterior:
-        """The server's next posterior; here by the rule and the weighting of the settings."""
+    def merge(self, replies: Sequence[Reply], weights: np.ndarray, previous: Posterior) -> Posterior:
+        """The server's next posterior; here by the rule of the settings."""
         posteriors = (reply.posterior for reply in replies)
-        return aggregate(self.settings.merge.rule, posteriors, self.weights(replies, previous), previous)
+        merged, kept = aggregate_counting(self.settings.merge.rule, posteriors, weights, previous)
+        if kept:
+            self.record["kept_coordinates"] = kept
+        return merged
 
     def weights(self, replies: Sequence[Reply], previous: Posterior) -> np.ndarray:
-        """How much each client counts; sum 1."""
+        """How much each client counts, by the weighting of the settings; sum 1."""
         posteriors = (reply.posterior for reply in replies)
         return weigh(self.settings.merge.weighting, posteriors, [r.num_examples for r in replies], previous)
 
@@ -149,13 +154,18 @@ class PosteriorStrategy(Strategy):
             )
             return None, None
         previous = self.payload
-        buffers = None
+        weights = self.weights(good, previous.posterior)
+        for client, weight in zip(self.record["clients"], weights.tolist(), strict=True):
+            client["weight"] = weight
+        merged, buffers = self.merge(good, weights, previous.posterior), None
+        self.first_extremes = self.first_extremes or extremes(merged)
+        if why := divergence(merged, self.first_extremes, self.settings.server.max_growth, good):
+            raise RunError(f"round {server_round}: the run diverged; {why}")
         if previous.buffers is not None:
-            weights = self.weights(good, previous.posterior)
             buffers = np.average([r.payload.buffers for r in good], axis=0, weights=weights).astype(np.float32)
-        self.payload = Payload(self.merge(good, previous.posterior), buffers, previous.extras)
+        self.payload = Payload(merged, buffers, previous.extras)
         loss = float(np.average([r.metrics["loss"] for r in good], weights=[r.num_examples for r in good]))
-        self.record |= {"train_loss": loss, "posterior": self._extremes(server_round)}
+        self.record |= {"train_loss": loss, "posterior": extremes(merged)}
         return self.arrays(), MetricRecord({"loss": loss, "num-examples": sum(r.num_examples for r in good)})
 
     def _note(self, server_round: int, replies: Replies) -> None:
@@ -173,23 +183,8 @@ class PosteriorStrategy(Strategy):
         for partition, why in replies.dropped.items():
             log.warning("round %d: dropped the reply of partition %d: %s", server_round, partition, why)
         if replies.dropped and not replies.good and all("not finite" in why for why in replies.dropped.values()):
-            raise RunError(f"round {server_round}: the run diverged; every reply has values that are not finite")
-
-    def _extremes(self, server_round: int) -> dict[str, float]:
-        """The largest |mean| and the range of the precision; a run in which they grow without bound stops here."""
-        mean, precision = self.payload.posterior.mean, self.payload.posterior.precision
-        extremes = {"largest_mean": float(np.abs(mean).max())}
-        if precision is not None:
-            extremes |= {"largest_precision": float(precision.max()), "smallest_precision": float(precision.min())}
-        limit, first = self.settings.server.max_growth, self._first_extremes or extremes
-        for name in ("largest_mean", "largest_precision"):
-            if first.get(name) and extremes[name] > limit * first[name]:
-                raise RunError(
-                    f"round {server_round}: the run diverged; the {name.replace('_', ' ')} is {extremes[name]:.3g}, "
-                    f"over {limit:g} times its first {first[name]:.3g} (server.max_growth)"
-                )
-        self._first_extremes = first
-        return extremes
+            whose = "; ".join(f"partition {partition}: {why}" for partition, why in replies.dropped.items())
+            raise RunError(f"round {server_round}: the run diverged; no reply is finite ({whose})")
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -240,7 +235,10 @@ class PosteriorStrategy(Strategy):
 
 
 def learning_rate(client: ClientSettings, server_round: int, rounds: int) -> float:
-    """The clients' rate in a round: the first in round 1, the final one in the last, by the schedule in between."""
+    """The clients' rate in a round: the first in round 1, the final one in the last, by the schedule in between;
+    `exponential` has no final one and falls by exp(-decay) a round after `decay_after` rounds."""
+    if client.schedule == "exponential":
+        return client.learning_rate * exp(-client.decay * max(server_round - client.decay_after, 0))
     if client.schedule == "constant" or rounds == 1:
         return client.learning_rate
     progress = (server_round - 1) / (rounds - 1)

@@ -81,15 +81,16 @@ class MonteCarloDropout(nn.Dropout):
     """Dropout that `core.predict` leaves on when it draws samples (Gal and Ghahramani 2016)."""
 
 
-def with_dropout(module: nn.Module, rate: float) -> nn.Module:
-    """The module with Monte Carlo dropout after every linear and convolution layer, the last one (logits) excepted.
+def with_dropout(module: nn.Module, rate: float, logits: bool = False) -> nn.Module:
+    """The module with Monte Carlo dropout after every linear and convolution layer; the last one's outputs are the
+    logits, which are left alone unless `logits` says otherwise.
 
     Changed in place: each such layer becomes Sequential(layer, dropout), so that the flat vector stays the same.
     """
     if not 0 < rate < 1:
         raise ValueError(f"the rate of dropout must lie between 0 and 1, not {rate}")
     layers = [name for name, part in module.named_modules() if isinstance(part, nn.Linear | nn.Conv2d)]
-    for name in layers[:-1]:
+    for name in layers if logits else layers[:-1]:
         parent, _, child = name.rpartition(".")
         module.get_submodule(parent).register_module(
             child, nn.Sequential(module.get_submodule(name), MonteCarloDropout(rate))

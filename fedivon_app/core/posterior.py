@@ -19,7 +19,8 @@ class Posterior:
             value = getattr(self, name)
             if value is None and name == "precision":
                 continue
-            array = np.ascontiguousarray(value, np.float32)
+            with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite, and `fault` says so
+                array = np.ascontiguousarray(value, np.float32)
             if array.ndim != 1:
                 raise ValueError(f"a posterior's {name} is a flat vector; this one has shape {array.shape}")
             object.__setattr__(self, name, array)

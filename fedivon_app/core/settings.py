@@ -71,6 +71,10 @@ class ModelSettings(Section):
     options: dict[str, Any] = Field(
         default_factory=dict, description="what the builder takes besides shape and classes"
     )
+    dropout: float | None = Field(
+        None, gt=0, lt=1, description="Monte Carlo dropout after every linear and convolution layer: its rate"
+    )
+    dropout_logits: bool = Field(False, description="after the last layer, whose outputs are the logits, too")
 
 
 class ClientSettings(Section):
@@ -82,16 +86,31 @@ class ClientSettings(Section):
     final_learning_rate: float | None = Field(
         None, gt=0, description="at the last round; none: the same as at the first"
     )
-    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    schedule: Literal["constant", "linear", "cosine", "exponential"] = "constant"
+    decay: float = Field(0.04, ge=0, description="exponential: the rate falls by exp(-decay) a round")
+    decay_after: int = Field(50, ge=0, description="exponential: rounds before it begins to fall")
     device: str = Field("auto", description="torch device; auto: CUDA where there is one, else the CPU")
 
     @model_validator(mode="after")
     def _schedule_has_an_end(self) -> ClientSettings:
-        if (self.schedule == "constant") == (self.final_learning_rate is not None):
+        if (self.schedule in ("linear", "cosine")) != (self.final_learning_rate is not None):
             raise ValueError(
-                "final_learning_rate goes with schedule linear or cosine, and schedule constant goes without it"
+                "final_learning_rate goes with schedule linear or cosine; constant and exponential go without it"
             )
         return self
+
+    @property
+    def initial_precision(self) -> float | None:
+        """Of every weight before round 1; None for clients that learn a point."""
+        return None
+
+
+class PosteriorClientSettings(ClientSettings):
+    """What clients that learn a precision have in common."""
+
+    start: Literal["posterior", "mean"] | None = Field(
+        None, description="where a round starts: at the server's posterior, or its mean alone; none: by merge.rule"
+    )
 
 
 class ServerSettings(Section):
@@ -103,6 +122,15 @@ class ServerSettings(Section):
     max_growth: float = Field(1e6, gt=1, description="the run stops when a mean or precision grows by more than this")
 
 
+class PretrainingSettings(Section):
+    """Training by the server before round 1."""
+
+    fraction: float = Field(0.0, ge=0, lt=1, description="share of the training examples; 0: no pretraining")
+    epochs: int = Field(100, ge=1, description="at most as many")
+    patience: int = Field(10, ge=1, description="epochs without a better validation accuracy that end it")
+    validation: float = Field(0.1, gt=0, lt=1, description="share of the fraction that validates")
+
+
 class EvaluationSettings(Section):
     """When, and with how many weight samples, the global model is scored."""
 
@@ -112,6 +140,9 @@ class EvaluationSettings(Section):
     samples: int = Field(32, ge=0, description="Monte Carlo samples; 0: at the mean only")
     final_samples: int = Field(64, ge=0, description="Monte Carlo samples after the last round")
     clients_every: int = Field(0, ge=0, description="rounds between evaluations on the clients' test parts; 0: never")
+    ood: str | None = Field(None, description="out-of-distribution data: a source by name, see datasets/sources.py")
+    ood_path: str | None = Field(None, description="its file or folder, for the sources npz and image-folder")
+    ood_size: int = Field(5000, ge=1, description="test examples that are compared with as many of the ood data")
     select_by: Literal["nll", "accuracy", "ece", "brier"] = Field(
         "nll", description="held-out score of the best checkpoint"
     )
@@ -137,6 +168,7 @@ class Settings(Section):
     data: DataSettings = DataSettings()
     model: ModelSettings = ModelSettings()
     server: ServerSettings = ServerSettings()
+    pretraining: PretrainingSettings = PretrainingSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
     run: RunSettings = RunSettings()
 

@@ -12,6 +12,7 @@ from datasets.sources import DataError
 from fedivon_app.client_app import app
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.metrics import Tally
+from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.settings import compose
 from fedivon_app.methods import METHODS, method, settings_of
 from fedivon_app.server_app import prepare
@@ -61,8 +62,8 @@ def test_one_seed_one_result_and_another_round_another(strategy):
 def test_methods_see_the_same_examples_in_the_same_order():
     tasks = [make(strategy) for strategy in METHODS]
     batches = [[labels for _, labels in client.task(config).batches()] for client, _, config in tasks]
-    for one, other in zip(*batches, strict=True):
-        assert torch.equal(one, other)
+    for first, *others in zip(*batches, strict=True):
+        assert all(torch.equal(first, other) for other in others)
 
 
 def test_batches_show_every_example_once_an_epoch():
@@ -92,6 +93,57 @@ def test_fedivon_client_starts_from_the_servers_precision():
     sharp = precision * 100
     (_, moved), _, _ = client.fit([mean, sharp], config)
     np.testing.assert_allclose(moved, sharp, rtol=0.2)
+
+
+def test_an_ivon_client_that_starts_at_the_mean_takes_its_own_hessian():
+    client, (mean, precision), config = make("fedivon", client__start="mean")
+    (moved, learned), _, _ = client.fit([mean, precision * 1e6], config)
+    np.testing.assert_allclose(learned, precision, rtol=0.2)
+    assert np.abs(moved - mean).max() > 1e-3
+
+
+def flipout(**overrides):
+    client, parameters, config = make("flipout", **overrides)
+    return client, parameters, config | {"learning-rate": 1e-3}
+
+
+def test_a_variational_client_starts_from_the_servers_deviations_or_from_its_own():
+    """Adam moves rho by at most 0.001 a step here: sigma stays near where it began."""
+    client, (mean, precision), config = flipout()
+    (_, learned), _, _ = client.fit([mean, precision * 4], config)
+    np.testing.assert_allclose(learned, precision * 4, rtol=0.1)
+    client, _, _ = flipout(client__start="mean")
+    (_, learned), _, _ = client.fit([mean, precision * 4], config)
+    np.testing.assert_allclose(learned, precision, rtol=0.1)
+
+
+def test_deviations_that_a_merge_made_too_small_are_raised():
+    client, (mean, precision), config = flipout(client__smallest_sigma=0.01, client__epochs=1)
+    (_, learned), _, _ = client.fit([mean, np.full_like(precision, 1e20)], config)
+    np.testing.assert_allclose(learned, 1e4, rtol=0.1)
+
+
+def test_the_prior_is_fixed_or_the_servers_posterior():
+    """With a rate that lets it move: a server that is certain holds the means, a wide prior does not."""
+    moved = {}
+    for prior in ("fixed", "global"):
+        client, (mean, precision), config = flipout(client__prior=prior, client__epochs=5)
+        sharp = np.full_like(precision, 1e8)
+        (after, _), _, _ = client.fit([mean, sharp], config | {"learning-rate": 1e-2})
+        moved[prior] = np.abs(after - mean).mean()
+    assert moved["global"] < 0.5 * moved["fixed"]
+
+
+def test_the_fixed_prior_is_a_gaussian_of_the_given_variance():
+    client, (mean, precision), _ = flipout(client__prior_variance=4)
+    assert client.prior(Posterior(mean, precision)) == (0.0, 0.25)
+
+
+def test_a_dropout_client_trains_the_same_weights_with_noise():
+    client, parameters, config = make("mc-dropout")
+    plain, others, _ = make("fedavg")
+    np.testing.assert_array_equal(parameters[0], others[0])
+    assert not np.array_equal(client.fit(parameters, config)[0][0], plain.fit(parameters, config)[0][0])
 
 
 @pytest.mark.parametrize("strategy", METHODS)

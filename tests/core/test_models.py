@@ -5,7 +5,16 @@ import pytest
 import torch
 from torch import nn
 
-from fedivon_app.core.models import MODELS, ChannelsLast, ZeroPaddedShortcut, build, build_custom, options_of
+from fedivon_app.core.models import (
+    MODELS,
+    ChannelsLast,
+    MonteCarloDropout,
+    ZeroPaddedShortcut,
+    build,
+    build_custom,
+    options_of,
+    with_dropout,
+)
 
 IMAGES = [(28, 28, 1), (32, 32, 3)]
 
@@ -56,6 +65,7 @@ def test_small_images_do_not_vanish(name):
         ("acar-cnn", (32, 32, 3), conv(3, 64, 5) + conv(64, 64, 5) + full(64 * 5 * 5, 384, 192, 10)),
         ("zenke-cnn", (32, 32, 3), 1_250_858),
         ("resnet20", (32, 32, 3), 269_722),
+        ("resnet", (32, 32, 3), 269_722),
     ],
 )
 def test_parameter_counts(name, shape, expected):
@@ -222,3 +232,40 @@ def test_own_model_by_its_import_path(own_package):
 def test_mistakes_of_an_own_model_are_named(own_package, factory, options, message):
     with pytest.raises(ValueError, match=message):
         build_custom(factory, (8, 8, 1), 10, **options)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("logits", [False, True])
+def test_dropout_comes_after_every_linear_and_convolution_layer(name, logits):
+    shape = (28, 28, 1)
+    torch.manual_seed(0)
+    plain = build(name, shape, 10)
+    torch.manual_seed(0)
+    model = with_dropout(build(name, shape, 10), 0.4, logits)
+    layers = [part for part in plain.modules() if isinstance(part, nn.Linear | nn.Conv2d)]
+    dropouts = [part for part in model.modules() if isinstance(part, MonteCarloDropout)]
+    assert len(dropouts) == len(layers) - (not logits)
+    for one, other in zip(plain.parameters(), model.parameters(), strict=True):
+        assert torch.equal(one, other)  # the flat vector is the same
+    inputs = batch(shape)
+    assert torch.equal(plain.eval()(inputs), model.eval()(inputs))
+    if dropouts:
+        assert not torch.equal(model.train()(inputs), model.train()(inputs))
+
+
+def test_dropout_zeroes_its_share_of_a_layers_outputs():
+    model = with_dropout(nn.Sequential(nn.Linear(1, 10_000), nn.Identity(), nn.Linear(10_000, 1)), 0.3)
+    outputs = []
+    model[1].register_forward_hook(lambda module, args, output: outputs.append(output))
+    model.train()(torch.ones(1, 1))
+    assert (outputs[0] == 0).float().mean().item() == pytest.approx(0.3, abs=0.03)
+    with pytest.raises(ValueError, match="between 0 and 1, not 1.5"):
+        with_dropout(model, 1.5)
+
+
+def test_a_small_resnet_has_its_stages():
+    model = build("resnet", (28, 28, 1), 10, channels=(8, 16, 32), blocks=1)
+    assert len([part for part in model.modules() if isinstance(part, nn.Conv2d)]) == 7
+    assert model.head.in_features == 32
+    with pytest.raises(ValueError, match="blocks must be"):
+        build("resnet", (28, 28, 1), 10, blocks=0)

@@ -5,9 +5,10 @@ from torch import nn
 
 from fedivon_app.core import predict as module_under_test
 from fedivon_app.core.flat import Flat
-from fedivon_app.core.models import build
+from fedivon_app.core.metrics import uncertainty
+from fedivon_app.core.models import build, with_dropout
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.core.predict import predict, predict_mean, predict_samples
+from fedivon_app.core.predict import has_samples, predict, predict_mean, predict_moments, predict_samples
 
 NETWORKS = [
     ("linear", (60,)),
@@ -247,3 +248,62 @@ def test_mistakes_are_named():
     ]:
         with pytest.raises(ValueError, match=message):
             call()
+
+
+def test_moments_are_those_of_the_samples():
+    flat, posterior, inputs = network()
+    drawn = predict_samples(flat, posterior, inputs, 7, 3).astype(np.float64)
+    moments = predict_moments(flat, posterior, inputs, 7, 3)
+    np.testing.assert_allclose(moments.mean, drawn.mean(0), atol=1e-9)
+    np.testing.assert_allclose(moments.second, np.square(drawn).mean(0), atol=1e-9)
+    expected = uncertainty(drawn)
+    for name, values in moments.uncertainty().items():
+        np.testing.assert_allclose(values, expected[name], atol=1e-8)
+
+
+def test_at_the_mean_there_is_no_epistemic_uncertainty():
+    flat, posterior, inputs = network()
+    parts = predict_moments(flat, posterior, inputs, 0, 0).uncertainty()
+    np.testing.assert_array_equal(parts["epistemic"], 0)
+    assert (parts["aleatoric"] > 0).all()
+
+
+def dropping(rate: float = 0.5):
+    torch.manual_seed(0)
+    flat = Flat(with_dropout(build("lenet", (8, 8, 1), 4), rate))
+    return flat, Posterior(flat.mean()), torch.rand(13, 1, 8, 8)
+
+
+def test_dropout_is_on_in_samples_and_off_at_the_mean():
+    flat, point, inputs = dropping()
+    assert has_samples(flat, point) and not has_samples(network()[0], point)
+    samples = predict_samples(flat, point, inputs, 6, 0)
+    assert samples.std(0).max() > 1e-3
+    mean = predict_mean(flat, point, inputs)
+    flat.module.eval()
+    with torch.no_grad():
+        np.testing.assert_allclose(mean, flat.module(inputs).softmax(1).numpy(), atol=1e-6)
+    moments = predict_moments(flat, point, inputs, 6, 0)
+    np.testing.assert_allclose(moments.mean, samples.astype(np.float64).mean(0), atol=1e-9)
+    assert moments.uncertainty()["epistemic"].max() > 0
+
+
+def test_dropout_masks_depend_on_the_seed_and_the_sample_alone():
+    flat, point, inputs = dropping()
+    flat.module.train()
+    modes = [part.training for part in flat.module.modules()]
+    state = torch.get_rng_state()
+    one = predict_samples(flat, point, inputs, 3, seed=1)
+    assert torch.equal(torch.get_rng_state(), state)  # the global generator is as it was
+    assert [part.training for part in flat.module.modules()] == modes
+    torch.rand(5)
+    np.testing.assert_array_equal(predict_samples(flat, point, inputs, 5, seed=1)[:3], one)
+    np.testing.assert_array_equal(predict_samples(flat, point, inputs, 3, seed=1, memory_mb=1), one)
+    assert not np.array_equal(predict_samples(flat, point, inputs, 3, seed=2), one)
+    assert not np.array_equal(one[0], one[1])
+
+
+def test_dropout_and_weight_samples_go_together():
+    flat, point, inputs = dropping(0.1)
+    both = predict_samples(flat, Posterior(point.mean, np.full(len(flat), 50.0)), inputs, 40, 0).var(0).mean()
+    assert both > 1.2 * predict_samples(flat, point, inputs, 40, 0).var(0).mean()

@@ -9,10 +9,12 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRec
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.metrics import Tally
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.core.settings import ClientSettings
+from fedivon_app.core.settings import ClientSettings, SettingsError, validate
 from fedivon_app.methods import method, settings_of
+from strategies.aggregation import RULES as MERGING
 from strategies.base import learning_rate
 from strategies.roll_call import RunError
+from strategies.weighting import RULES as WEIGHING
 
 
 def arrays_of(**named) -> ArrayRecord:
@@ -141,6 +143,56 @@ def test_a_run_that_explodes_stops_with_the_round():
         start(fedivon(server={"max_growth": 1e6}), Nodes(2, grows), rounds=3)
 
 
+def test_a_diverging_run_names_the_client_that_is_most_extreme():
+    def one_grows(partition, message):
+        return good(partition, message, mean=np.full(4, 1e8 if partition == 1 else 1.0))
+
+    strategy = fedivon()
+    strategy.first_extremes = {"largest_mean": 1.0, "largest_precision": 1.0, "smallest_precision": 1.0}
+    with pytest.raises(RunError, match=r"largest mean is 3.33e\+07.*the largest of a client is 1e\+08, of partition 1"):
+        start(strategy, Nodes(3, one_grows))
+    np.testing.assert_array_equal(strategy.payload.posterior.mean, 0)  # the posterior of the last good round
+
+
+def test_a_run_whose_variances_explode_stops_too():
+    def flattens(partition, message):
+        return good(partition, message, precision=np.full(4, 1e-9 if partition == 2 else 1e-8))
+
+    strategy = fedivon()
+    strategy.first_extremes = {"largest_mean": 1.0, "largest_precision": 1.0, "smallest_precision": 1.0}
+    with pytest.raises(RunError, match=r"smallest precision is .*the smallest of a client is 1e-09, of partition 2"):
+        start(strategy, Nodes(3, flattens))
+
+
+def test_a_merge_that_overflows_stops_the_run():
+    """Each precision is finite in float32, their sum is not."""
+    strategy = fedivon(merge={"rule": "conflation"})
+    with pytest.raises(
+        RunError, match="the merged posterior's precision has 4 values that are not finite; .* partition"
+    ):
+        start(strategy, Nodes(3, lambda p, m: good(p, m, precision=np.full(4, 3e38))))
+
+
+def test_the_record_has_the_weights_and_the_coordinates_that_dwc_kept():
+    strategy = fedivon(merge={"rule": "dwc", "weighting": "distance"})
+    strategy.payload = None
+    nodes = Nodes(2, lambda p, m: good(p, m, mean=np.full(4, p + 1.0), precision=[1.0, 1.0, 0.4, 0.4]))
+    (record,) = start(strategy, nodes)
+    assert record["kept_coordinates"] == 2  # 0.4 + 0.4 - 1 is not positive
+    np.testing.assert_allclose(strategy.payload.posterior.precision, [1, 1, 1, 1])
+    np.testing.assert_allclose(strategy.payload.posterior.mean, [3, 3, 0, 0])
+    weights = [client["weight"] for client in record["clients"]]
+    assert sum(weights) == pytest.approx(1) and weights[0] > weights[1]  # the second went farther from the server
+
+
+@pytest.mark.parametrize("rule", MERGING)
+@pytest.mark.parametrize("weighting", WEIGHING)
+def test_every_pair_of_rules_merges_by_settings_alone(rule, weighting):
+    strategy = fedivon(merge={"rule": rule, "weighting": weighting})
+    (record,) = start(strategy, Nodes(3, lambda p, m: good(p, m, precision=np.full(4, 2.0 + p))))
+    assert record["merged"] and strategy.payload.posterior.fault() is None
+
+
 def test_sampling_is_by_partition_whatever_the_node_ids():
     def sampled(first_id, seed=0):
         strategy = fedivon(seed=seed, clients_per_round=4, rounds=5)
@@ -242,10 +294,33 @@ def test_clients_scores_are_pooled_not_averaged():
     [("constant", [1.0, 1.0, 1.0]), ("linear", [1.0, 0.6, 0.2]), ("cosine", [1.0, 0.6, 0.2])],
 )
 def test_learning_rate_schedules(schedule, rates):
-    final = {} if schedule == "constant" else {"final_learning_rate": 0.2}
+    final = {"final_learning_rate": 0.2} if schedule != "constant" else {}
     client = ClientSettings(learning_rate=1.0, schedule=schedule, **final)
     assert [learning_rate(client, r, 3) for r in (1, 2, 3)] == pytest.approx(rates)
     assert learning_rate(client, 1, 1) == 1.0
+
+
+def test_the_exponential_schedule_holds_and_then_falls_by_a_factor_a_round():
+    client = ClientSettings(learning_rate=1.0, schedule="exponential", decay=0.04, decay_after=50)
+    assert [learning_rate(client, r, 400) for r in (1, 50)] == [1.0, 1.0]
+    assert [learning_rate(client, r, 400) for r in (51, 75)] == pytest.approx([np.exp(-0.04), np.exp(-1)])
+
+
+@pytest.mark.parametrize(
+    ("rule", "start"),
+    [("product", "posterior"), ("nwa", "posterior"), ("dwc", "posterior")]
+    + [(rule, "mean") for rule in ("ws", "lp", "conflation", "wc")],
+)
+def test_where_ivon_clients_start_follows_the_rule_unless_it_is_said(rule, start):
+    assert fedivon(merge={"rule": rule}).settings.client.start == start
+    assert fedivon(merge={"rule": rule}, client={"start": "posterior"}).settings.client.start == "posterior"
+
+
+def test_rules_that_need_a_precision_are_refused_for_points_by_name():
+    for merge, key in (({"rule": "ws"}, "merge.rule is 'ws'"), ({"weighting": "distance"}, "weighting is 'distance'")):
+        with pytest.raises(SettingsError, match=key):
+            values = {"experiment": "test", "strategy": "fedavg", "merge": merge}
+            validate(settings_of("fedavg"), values, {"merge.rule": "here", "merge.weighting": "here"})
 
 
 def test_fedivon_starts_from_hess_init_and_fedavg_from_a_point():
