@@ -13,11 +13,13 @@ from typing import Any
 
 import yaml
 
-from fedivon_app.core.settings import Settings, SettingsError, compose
+from fedivon_app.arguments import build
+from fedivon_app.core.settings import SettingsError, compose
+from fedivon_app.tables import ENDED, list_table, prediction_table, sweep_lines, table, uncertainty_table
 
-MEASURES = {"accuracy": "accuracy %", "nll": "NLL", "ece": "ECE", "brier": "Brier"}
-WAYS = ("mean", "mc")
-PARTS = {"test": "", "clients_before_training": ", clients' test parts"}
+__all__ = ["main", "table"]
+
+RESUME = "`fedivon resume RUN` goes on from the last checkpoint"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -34,27 +36,21 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"fedivon: {line}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("fedivon: interrupted; `fedivon resume RUN` goes on from the last checkpoint", file=sys.stderr)
+        again = shlex.join(["fedivon", *(sys.argv[1:] if arguments is None else arguments)])
+        hint = RESUME if options.command in (run, resume) else f"go on with: {again}"
+        print(f"\nfedivon: interrupted; {hint}", file=sys.stderr)
         return 130
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs an experiment with each of the strategies and seeds in turn, and ends in a table."""
-    from fedivon_app.server_app import prepare
+    """Runs an experiment, with several methods or seeds if asked."""
+    from fedivon_app.sweep import check, plan_runs
 
-    overrides = [*options.set, f"run.folder={Path(options.runs).absolute()}"]
-    plans: list[tuple[Settings, dict[str, Any]]] = []
-    for strategy in options.strategy or [None]:
-        for seed in options.seed or [None]:
-            extra = [*overrides, *([] if seed is None else [f"seed={seed}"])]
-            settings = _compose(options.experiment, strategy, extra)
-            settings = settings.model_copy(
-                update={"data": settings.data.model_copy(update={"clients": settings.data.clients or 2})}
-            )
-            prepare(settings)  # what is wrong with the data or the model is said here, before Flower starts
-            words = shlex.join([*extra, f"data.clients={settings.data.clients}"])
-            plans.append((settings, {"experiment": options.experiment, "strategy": settings.strategy, "set": words}))
-    return _launch(plans, options)
+    axes = {"strategy": options.strategy, "seed": options.seed}
+    axes = {key: [str(value) for value in values] for key, values in axes.items() if values}
+    plans = plan_runs(options.experiment, axes, [*options.set, f"run.folder={Path(options.runs).absolute()}"])
+    check(plans)  # what is wrong with the data or the model is said here, before Flower starts
+    return _launch([(plan.settings, plan.config) for plan in plans], options)
 
 
 def resume(options: argparse.Namespace) -> int:
@@ -65,8 +61,41 @@ def resume(options: argparse.Namespace) -> int:
     return _launch([(Run.open(folder).settings, {"resume": str(folder)}) for folder in folders], options)
 
 
+def sweep(options: argparse.Namespace) -> int:
+    """Runs every combination of values, and compares them."""
+    from fedivon_app import series
+    from fedivon_app import sweep as sweeping
+    from fedivon_app.inventory import find
+    from fedivon_app.report import write_comparison
+
+    folder = Path(options.runs).absolute() / sweeping.folder_name(options.experiment, options.name)
+    axes = sweeping.sweep_axes(sweeping.read_grid(options.grid), options.strategy, options.seeds)
+    plans = sweeping.plan_runs(options.experiment, axes, [*options.set, f"run.folder={folder}"], blame=True)
+    for rule in sweeping.unweighted_rules(axes, plans):
+        print(f"the rule {rule} ignores the weights: it runs once, not once for each merge.weighting")
+    sweeping.check(plans, blame=True)
+    with series.alone_in(folder):
+        steps = sweeping.next_steps(plans, find([folder]), options.again_failed)
+        print(f"{sweeping.overview(steps)}; folder {folder}", flush=True)
+        series.sweep(steps, options.cpus, options.verbose)
+        steps = sweeping.next_steps(plans, find([folder]))
+        print("\n".join(sweep_lines(steps)), flush=True)
+        if made := [step.found.run for step in steps if step.found]:
+            print(f"comparison: {write_comparison(made, folder)}")
+    return 0 if all(step.found and step.found.status in ENDED for step in steps) else 1
+
+
+def list_runs(options: argparse.Namespace) -> int:
+    """Lists runs: how far each is, and its last scores."""
+    from fedivon_app.inventory import find
+
+    there = find(options.folder or (["runs"] if Path("runs").is_dir() else []))
+    print(list_table(there) if there else f"no runs in {', '.join(options.folder) or './runs'}")
+    return 0
+
+
 def show(options: argparse.Namespace) -> int:
-    """Prints the final scores of runs as a table, and draws their learning curves."""
+    """Prints the final scores of runs, and draws their curves."""
     print(table([_summary(Path(folder)) for folder in options.run]))
     if options.plot:
         from fedivon_app.report import plot_learning
@@ -76,41 +105,89 @@ def show(options: argparse.Namespace) -> int:
     return 0
 
 
+def report(options: argparse.Namespace) -> int:
+    """Writes a page about each run."""
+    from fedivon_app.inventory import runs_in
+    from fedivon_app.report import write_report
+
+    for one in runs_in(options.run):
+        print(write_report(one), flush=True)
+    return 0
+
+
+def compare(options: argparse.Namespace) -> int:
+    """Writes one page that compares runs."""
+    from fedivon_app.inventory import runs_in
+    from fedivon_app.report import write_comparison
+
+    runs = runs_in(options.run)
+    one_sweep = len(options.run) == 1 and not (Path(options.run[0]) / "settings.yaml").is_file()
+    folder = options.out or Path(options.run[0] if one_sweep else "comparison")
+    try:
+        print(write_comparison(runs, folder, options.names))
+    except ValueError as error:  # names that do not fit
+        raise SettingsError(str(error)) from None
+    return 0
+
+
+def uncertainty(options: argparse.Namespace) -> int:
+    """Measures how sure a model is, on known and unknown data."""
+    from fedivon_app.report import write_report
+    from fedivon_app.runs import Run
+    from fedivon_app.uncertainty import assess
+
+    one = Run.open(options.run)
+    result = assess(one, options.ood, options.ood_path, options.samples, options.checkpoint)
+    print(uncertainty_table(result), end="\n\n")
+    print(write_report(one))
+    return 0
+
+
+def predict(options: argparse.Namespace) -> int:
+    """Says what pictures show, and how sure the model is."""
+    from datasets.sources import DataError
+    from fedivon_app.trained import Trained, predictions
+
+    trained, rows, failed = Trained.open(options.run, options.checkpoint), [], False
+    for name, said in predictions(trained, [Path(file) for file in options.file], options.samples, options.confidence):
+        if isinstance(said, DataError):
+            print(f"fedivon: {said}", file=sys.stderr)
+            failed = True
+        elif options.json:
+            print(json.dumps({"file": name} | said), flush=True)
+        else:
+            rows.append((name, said))
+    if rows:
+        print(prediction_table(rows))
+    return 1 if failed else 0
+
+
 def settings(options: argparse.Namespace) -> int:
     """Prints the settings that a run would use."""
-    composed = _compose(options.experiment, options.strategy, options.set)
+    from fedivon_app.methods import settings_of
+
+    composed = compose(settings_of, options.experiment, options.strategy, options.set)
     print(yaml.safe_dump(composed.model_dump(mode="json"), sort_keys=False), end="")
     return 0
 
 
-def _compose(experiment: str, strategy: str | None, overrides: list[str]) -> Settings:
-    from fedivon_app.methods import settings_of
+def _launch(runs: list[tuple[Any, dict[str, Any]]], options: argparse.Namespace) -> int:
+    from fedivon_app import series
 
-    return compose(settings_of, experiment, strategy, overrides)
-
-
-def _launch(plans: list[tuple[Settings, dict[str, Any]]], options: argparse.Namespace) -> int:
-    from fedivon_app.launch import Federation
-
-    folders, failed = [], False
-
-    def follow(line: str) -> None:
-        print(line, flush=True)
-        if "; run folder " in line and line.split("; run folder ")[1] not in folders:
-            folders.append(line.split("; run folder ")[1])
-
-    with Federation(verbose=options.verbose) as federation:
-        for plan, config in plans:
-            print(f"starting {plan.strategy} on {plan.data.clients} simulated clients ...", flush=True)
-            if (failure := federation.run(config, plan.data.clients, options.cpus, follow)) is not None:
-                hint = "" if options.verbose else " (--verbose shows Flower's own log)"
-                print(f"fedivon: {plan.strategy} failed: {failure.splitlines()[0]}{hint}", file=sys.stderr)
-                failed = True
-    finished = [Path(folder) for folder in folders if (Path(folder) / "summary.json").is_file()]
-    if finished:
-        if scored := [summary for folder in finished if (summary := _summary(folder))["final"]]:
-            print("\n" + table(scored))
-        print("\nrun folders:\n" + "\n".join(f"  {folder}" for folder in finished))
+    folders, failed, outcomes = [], False, series.launch(runs, options.cpus, options.verbose)
+    for one, _ in runs:
+        print(f"starting {one.strategy} on {one.data.clients} simulated clients ...", flush=True)
+        outcome = next(outcomes)
+        if outcome.failure is not None:
+            series.tell_failure(one.strategy, outcome.failure, options.verbose)
+            failed = True
+        if outcome.folder and (outcome.folder / "summary.json").is_file():
+            folders.append(outcome.folder)
+    outcomes.close()
+    if scored := [summary for folder in folders if (summary := _summary(folder))["final"]]:
+        print(f"\n{table(scored)}")
+    if folders:
+        print("\nrun folders:\n" + "\n".join(f"  {folder}" for folder in folders))
     return 1 if failed else 0
 
 
@@ -121,69 +198,9 @@ def _summary(folder: Path) -> dict[str, Any]:
     return json.loads(path.read_text())
 
 
-def table(summaries: list[dict[str, Any]]) -> str:
-    """A line for every run and way of predicting: at the mean, by Monte Carlo, and both at the best held-out round."""
-    rows = [("experiment", "strategy", "seed", "round", "model", *MEASURES.values())]
-    for summary in summaries:
-        ends = [(summary["rounds"], summary["final"], "")]
-        if summary["best"] and summary["best"]["round"] != summary["rounds"]:
-            ends.append((summary["best"]["round"], summary["best"]["gm"], ", best held-out"))
-        for server_round, scores, note in ends:
-            who = (summary["experiment"], summary["strategy"], str(summary["seed"]), str(server_round))
-            for part, where in PARTS.items():
-                for way, values in (scores or {}).get(part, {}).items():
-                    if way in WAYS:
-                        rows.append((*who, f"{_way(way, values)}{where}{note}", *_cells(values)))
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    left = 5  # columns of words; the rest are numbers
-    lines = [
-        "  ".join(
-            cell.ljust(w) if i < left else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    ]
-    return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
-
-
-def _way(way: str, values: dict[str, float]) -> str:
-    return "GM at the mean" if way == "mean" else f"GM, {values['samples']} samples"
-
-
-def _cells(values: dict[str, float]) -> list[str]:
-    return [f"{100 * values['accuracy']:.2f}", *(f"{values[key]:.4f}" for key in list(MEASURES)[1:])]
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="fedivon", description="Federated learning with Gaussian posteriors.")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-
-    def command(function: Any, *names: str) -> argparse.ArgumentParser:
-        sub = commands.add_parser(function.__name__, help=function.__doc__, description=function.__doc__)
-        sub.set_defaults(command=function)
-        if "experiment" in names:
-            sub.add_argument("experiment", help="a name in conf/experiment")
-            sub.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="overrides by dotted name")
-        if "run" in names:
-            sub.add_argument("run", nargs="+", help="a run's folder")
-        if "cpus" in names:
-            sub.add_argument("--cpus", type=float, default=1, help="CPUs for each simulated client")
-            sub.add_argument("--verbose", action="store_true", help="show Flower's own log too")
-        return sub
-
-    starter = command(run, "experiment", "cpus")
-    starter.add_argument("--strategy", nargs="+", metavar="NAME", help="other methods than the experiment's")
-    starter.add_argument("--seed", nargs="+", type=int, metavar="N", help="one run for each seed")
-    starter.add_argument("--runs", default="runs", help="where run folders are made (default: ./runs)")
-    command(resume, "run", "cpus")
-    shower = command(show, "run")
-    shower.add_argument("--plot", type=Path, metavar="PNG", help="where to draw the learning curves")
-    shower.add_argument(
-        "--names", nargs="+", metavar="NAME", help="what to call the runs in it (default: the strategies)"
-    )
-    command(settings, "experiment").add_argument(
-        "--strategy", metavar="NAME", help="another method than the experiment's"
-    )
-    return parser
+    functions = run, resume, sweep, show, report, compare, uncertainty, predict, settings
+    return build({function.__name__: function for function in functions} | {"list": list_runs})
 
 
 if __name__ == "__main__":

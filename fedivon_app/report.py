@@ -1,43 +1,333 @@
-"""Plots of runs."""
+"""Runs as pages: what their folders hold, read, grouped by seed, and written as one HTML file with its plots."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-from matplotlib.figure import Figure
+import numpy as np
+import yaml
 
+from fedivon_app import page, plots
+from fedivon_app import template as html
+from fedivon_app.core.settings import Settings, SettingsError, compose
+from fedivon_app.methods import settings_of
 from fedivon_app.runs import Run
+from fedivon_app.template import NOTHING, Cell, Section, number
 
 PANELS = {"accuracy": "test accuracy", "nll": "test NLL", "ece": "test ECE", "brier": "test Brier score"}
-WAYS = {"mean": ("at the mean", "-"), "mc": ("Monte Carlo", "--")}
+MANY = 3  # settings in a group's name; of more, only those that it takes to tell the groups apart
+MISSING = object()
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a run's folder holds; parts that are missing or unreadable are empty."""
+
+    run: Run
+    rounds: list[dict[str, Any]]
+    summary: dict[str, Any]
+    uncertainty: dict[str, Any]
+
+    @classmethod
+    def read(cls, run: Run) -> Outcome:
+        rounds = [record for record in run.metrics() if isinstance(record, dict) and "round" in record]
+        return cls(run, rounds, _json(run.folder / "summary.json"), _json(run.folder / "uncertainty.json"))
+
+    @property
+    def status(self) -> str:
+        return self.summary.get("status") or "unfinished"
+
+    @property
+    def detail(self) -> str:
+        return self.summary.get("detail") or ("" if self.summary else "it has no summary.json")
+
+    @property
+    def seconds(self) -> float:
+        times = [record.get("seconds") or {} for record in self.rounds]
+        return sum(number(t.get("train", 0)) + number(t.get("evaluate", 0)) for t in times)
+
+    @property
+    def last(self) -> int:
+        return self.rounds[-1]["round"] if self.rounds else 0
+
+    @property
+    def sent(self) -> float:
+        return max(self.bytes.values(), default=0.0)
+
+    @property
+    def last_by_client(self) -> dict[str, Any]:
+        """The last scores on the clients' test parts: pooled under `mean`, each client's under `by_client`."""
+        scored = ((record.get("gm") or {}).get("clients_before_training") for record in reversed(self.rounds))
+        return next((scores for scores in scored if scores), {})
+
+    def scores(self, part: str, way: str) -> dict[int, dict[str, Any]]:
+        """The scores by round on a part (test, holdout, clients_before_training), at the mean or by Monte Carlo."""
+        found = ((r["round"], ((r.get("gm") or {}).get(part) or {}).get(way)) for r in self.rounds)
+        return {server_round: scores for server_round, scores in found if scores}
+
+    def track(self, *names: str) -> dict[int, float]:
+        """A number by round, such as `train_loss` or `posterior`, `largest_mean`; rounds that lack it are left out."""
+        values = {}
+        for record in self.rounds:
+            value: Any = record
+            for name in names:
+                value = value.get(name) if isinstance(value, dict) else None
+            if value is not None:
+                values[record["round"]] = number(value)
+        return values
+
+    @cached_property
+    def bytes(self) -> dict[int, float]:
+        """Bytes sent in both directions up to each round."""
+        sent = [number(r.get("bytes_up", 0)) + number(r.get("bytes_down", 0)) for r in self.rounds]
+        return dict(zip([r["round"] for r in self.rounds], np.cumsum(sent).tolist(), strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Runs that differ in the seed alone. Those that failed, or did not end while others did, are left out of means."""
+
+    label: str
+    style: int
+    settings: Settings
+    outcomes: list[Outcome] = field(default_factory=list)
+    left_out: list[Outcome] = field(default_factory=list)
+
+
+def write_report(run: Run) -> Path:
+    """RUN/report.html and RUN/plots/*.png, from what the run's folder holds."""
+    outcome = Outcome.read(run)
+    group = Group(run.settings.strategy, 0, run.settings, [outcome])
+    run.write("report.html", _page_of_run(group, outcome, plots.Pictures(run.folder / "plots")))
+    return run.folder / "report.html"
+
+
+def write_comparison(
+    runs: Sequence[Run], folder: Path, names: Sequence[str] | None = None, title: str | None = None
+) -> Path:
+    """folder/compare.html and folder/plots/*.png; `names` are of the runs or of the groups, in their order."""
+    if not runs:
+        raise ValueError("there is nothing to compare: give at least one run")
+    groups, named_by = grouped([Outcome.read(run) for run in runs], names)
+    experiments = ", ".join(dict.fromkeys(run.settings.experiment for run in runs))
+    folder.mkdir(parents=True, exist_ok=True)
+    text = _page_of_groups(groups, named_by, title or experiments, plots.Pictures(folder / "plots"))
+    partial = folder / ".compare.html.partial"
+    partial.write_text(text, encoding="utf-8")
+    return partial.replace(folder / "compare.html")
+
+
+def _page_of_run(group: Group, outcome: Outcome, pictures: plots.Pictures) -> str:
+    settings, groups = outcome.run.settings, [group]
+    dropped = sum(len(record.get("dropped") or ()) for record in outcome.rounds)
+    facts = [
+        outcome.status,
+        f"{outcome.last} of {settings.rounds} rounds",
+        _data(settings),
+        settings.model.factory or settings.model.name,
+        settings.strategy,
+        f"seed {settings.seed}",
+        html.duration(outcome.seconds),
+        f"{html.size(outcome.sent)} sent",
+        *([f"{dropped} replies dropped"] if dropped else []),
+    ]
+    alert = f"{outcome.status}: {outcome.detail}" if outcome.detail else ""
+    sections = [*page.sections(groups, "", pictures), _settings_of_run(outcome)]
+    title = f"{settings.experiment}, {settings.strategy}"
+    foot = f"From the files in {outcome.run.folder.name}; the figures lie beside this page, as PNG, in plots."
+    return html.page(title, "FedIvon run", facts, alert, sections, foot)
+
+
+def _page_of_groups(groups: Sequence[Group], named_by: str, title: str, pictures: plots.Pictures) -> str:
+    outcomes = [o for group in groups for o in group.outcomes + group.left_out]
+    failed = sum(o.status == "failed" for o in outcomes)
+    facts = [
+        _count(len(outcomes), "run"),
+        _count(len(groups), "group"),
+        _count(len({o.run.settings.seed for o in outcomes}), "seed"),
+        *dict.fromkeys(_data(group.settings) for group in groups),
+        *dict.fromkeys(group.settings.model.factory or group.settings.model.name for group in groups),
+        html.duration(sum(o.seconds for o in outcomes)),
+        f"{html.size(sum(o.sent for o in outcomes))} sent",
+        *([f"{failed} failed"] if failed else []),
+    ]
+    sections = [*page.sections(groups, named_by, pictures), _runs(groups), _settings_of_groups(groups)]
+    foot = "The figures lie beside this page, as PNG, in plots."
+    return html.page(title, "FedIvon comparison", facts, "", sections, foot)
+
+
+def _runs(groups: Sequence[Group]) -> Section:
+    columns = ["Group", "Status", "Seed", "Rounds", "Time", "Sent", "Folder"]
+    rows, lost = [], []
+    for group, outcome in ((g, o) for g in groups for o in g.outcomes + g.left_out):
+        seed, last, seconds, sent = outcome.run.settings.seed, outcome.last, outcome.seconds, outcome.sent
+        numbers = (str(seed), seed), (f"{last} of {outcome.run.settings.rounds}", last)
+        numbers += (html.duration(seconds), seconds), (html.size(sent), sent)
+        row = [Cell(group.label), Cell(outcome.status), *(Cell(text, float(value)) for text, value in numbers)]
+        rows.append([*row, Cell(outcome.run.folder.name)])
+        if outcome in group.left_out:
+            lost.append([*row[:4], Cell(outcome.detail or NOTHING, long=True)])
+    body = ""
+    if lost:
+        body = html.paragraph(
+            "These failed, or did not end while others of their group did; no figure or mean has them."
+        )
+        body += html.table([*columns[:4], "Why"], lost, 5)
+    return Section("runs", "Runs", body + html.folded(f"All {len(rows)} runs", html.table(columns, rows, 7)))
+
+
+def _settings_of_run(outcome: Outcome) -> Section:
+    again = command(outcome.run.settings)
+    body = html.paragraph("The same run again:") + html.code(again) if again else ""
+    return Section("settings", "Settings", body + html.folded("All settings", html.code(_text(outcome.run.settings))))
+
+
+def _settings_of_groups(groups: Sequence[Group]) -> Section:
+    body = "".join(html.folded(group.label, html.code(_text(group.settings))) for group in groups)
+    return Section("settings", "Settings", body)
+
+
+def _text(settings: Settings) -> str:
+    return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False)
+
+
+def _data(settings: Settings) -> str:
+    clients = f"{settings.data.clients} clients, " if settings.data.clients else ""
+    return f"{settings.data.source} ({clients}{settings.data.partition})"
+
+
+def _count(count: int, word: str) -> str:
+    return f"{count} {word}{'' if count == 1 else 's'}"
 
 
 def plot_learning(runs: Sequence[Run], path: Path, names: Sequence[str] | None = None) -> bool:
     """Draws the scores of the global models on the central test set by round; False where no run has any."""
     names = names or [run.settings.strategy for run in runs]
-    curves = {name: _curves(run) for name, run in zip(names, runs, strict=True)}
-    if not any(curves.values()):
+    panels: dict[str, list[plots.Line]] = {title: [] for title in PANELS.values()}
+    for name, run in zip(names, runs, strict=True):
+        tracks = {way: Outcome.read(run).scores("test", way) for way in ("mean", "mc")}
+        tracks = {way: scores for way, scores in tracks.items() if scores}
+        for way, scores in tracks.items():
+            label = f"{name}, {page.WAYS[way]}" if len(tracks) > 1 else name
+            style = len(next(iter(panels.values())))
+            for measure, title in PANELS.items():
+                values = np.array([number(score.get(measure)) for score in scores.values()])
+                panels[title].append(plots.Line(label, style, np.array(list(scores)), values))
+    if not any(panels.values()):
         return False
-    figure = Figure(figsize=(13, 3.8), layout="constrained")
-    for axes, (measure, title) in zip(figure.subplots(1, len(PANELS)), PANELS.items(), strict=True):
-        for colour, (name, ways) in enumerate(curves.items()):
-            for way, points in ways.items():
-                how, line = WAYS[way]
-                label = f"{name}, {how}" if len(ways) > 1 else name
-                rounds, scores = zip(*points, strict=True)
-                style = {"color": f"C{colour}", "linestyle": line, "marker": "o", "markersize": 3}
-                axes.plot(rounds, [score[measure] for score in scores], label=label, **style)
-        axes.set(title=title, xlabel="round")
-        axes.grid(alpha=0.3)
-    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize="small")
-    figure.suptitle(", ".join(dict.fromkeys(f"{run.settings.experiment}, seed {run.settings.seed}" for run in runs)))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
+    title = ", ".join(dict.fromkeys(f"{run.settings.experiment}, seed {run.settings.seed}" for run in runs))
+    plots.png(plots.learning(panels, title), path)
     return True
 
 
-def _curves(run: Run) -> dict[str, list[tuple[int, dict[str, float]]]]:
-    scored = [(record["round"], record["gm"]["test"]) for record in run.metrics() if "test" in record.get("gm", {})]
-    curves = {way: [(number, scores[way]) for number, scores in scored if way in scores] for way in WAYS}
-    return {way: points for way, points in curves.items() if points}
+def grouped(outcomes: Sequence[Outcome], names: Sequence[str] | None = None) -> tuple[list[Group], str]:
+    """The runs as groups in the order in which they first come, and a sentence on what the groups are named by."""
+    by_run = names is not None and len(names) == len(outcomes)
+    members: dict[tuple[str, str], list[Outcome]] = {}
+    for name, outcome in zip(names if by_run else [""] * len(outcomes), outcomes, strict=True):
+        members.setdefault((name, json.dumps(_shared(outcome.run.settings), sort_keys=True)), []).append(outcome)
+    if names is None:
+        labels, named_by = label([flat(_shared(group[0].run.settings)) for group in members.values()])
+    elif by_run:
+        labels, named_by = [name for name, _ in members], ""
+    elif len(names) == len(members):
+        labels, named_by = list(names), ""
+    else:
+        raise ValueError(
+            f"{len(names)} names for {len(outcomes)} runs in {len(members)} groups: give one for each run or each group"
+        )
+    groups = []
+    for style, (text, group) in enumerate(zip(labels, members.values(), strict=True)):
+        completed = [o for o in group if o.status == "completed"]
+        used = completed or [o for o in group if o.status != "failed" and o.rounds]
+        groups.append(Group(text, style, group[0].run.settings, used, [o for o in group if o not in used]))
+    return groups, named_by
+
+
+def label(groups: Sequence[Mapping[str, Any]]) -> tuple[list[str], str]:
+    """Names of groups, made of the settings in which they differ: the strategy first, then those within a strategy.
+
+    Words stand alone (`ws, size`), other values with the last part of their key (`ess=500`).
+    """
+    strategies = list(dict.fromkeys(group["strategy"] for group in groups))
+    names = [[group["strategy"]] if len(strategies) > 1 or len(groups) == 1 else [] for group in groups]
+    sentences = ["strategy"] if len(strategies) > 1 else []
+    for strategy in strategies:
+        same = [place for place, group in enumerate(groups) if group["strategy"] == strategy]
+        keys = _telling([groups[place] for place in same])
+        for place in same:
+            names[place] += [_short(key, groups[place].get(key)) for key in keys]
+        if keys:
+            sentences.append(", ".join(keys) + (f" (within {strategy})" if len(strategies) > 1 else ""))
+    return [", ".join(name) for name in names], f"Groups are named by {', '.join(sentences)}." if sentences else ""
+
+
+def command(settings: Settings) -> str | None:
+    """The command line that runs the same again; None where its experiment is no longer there."""
+    try:
+        plain = flat(compose(settings_of, settings.experiment, settings.strategy).model_dump(mode="json"))
+    except SettingsError:
+        return None
+    given = flat(_shared(settings))
+    changed = {key: value for key, value in given.items() if plain.get(key, MISSING) != value}
+    words = ["fedivon", "run", settings.experiment, "--strategy", settings.strategy, "--seed", str(settings.seed)]
+    return shlex.join(words + (["--set"] if changed else []) + [f"{k}={_yaml(v)}" for k, v in changed.items()])
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings by their dotted names."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        nested = isinstance(value, Mapping) and value
+        found |= flat(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
+    return found
+
+
+def _shared(settings: Settings) -> dict[str, Any]:
+    """What the runs of a group have in common: all but the seed and the place of the folder."""
+    return settings.model_dump(mode="json", exclude={"seed", "run"})
+
+
+def _telling(groups: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The keys in which the groups differ, but for those that follow from another one, as a default of it.
+
+    Of many, those that suffice to tell the groups apart, the first ones first.
+    """
+    every = dict.fromkeys(key for group in groups for key in group)
+    values = {key: [json.dumps(group.get(key)) for group in groups] for key in every}
+    differ = [key for key in every if len(set(values[key])) > 1]
+    follows = {
+        a
+        for a in differ
+        for b in differ
+        if len(set(values[a])) < len(set(values[b])) == len(set(zip(values[a], values[b], strict=True)))
+    }
+    keys = [key for key in differ if key not in follows]
+    for key in reversed(keys) if len(keys) > MANY else ():
+        rest = [k for k in keys if k != key]
+        if len({json.dumps([group.get(k) for k in rest]) for group in groups}) == len(groups):
+            keys = rest
+    return keys
+
+
+def _short(key: str, value: Any) -> str:
+    return value if isinstance(value, str) else f"{key.rpartition('.')[2]}={_yaml(value)}"
+
+
+def _yaml(value: Any) -> str:
+    return yaml.safe_dump(value, default_flow_style=True, width=math.inf).removesuffix("...\n").strip()
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return values if isinstance(values, dict) else {}

@@ -19,12 +19,13 @@ from fedivon_app.methods import settings_of
 from strategies.aggregation import RULES
 
 Axes = Mapping[str, Sequence[str]]
+WEIGHTING = "merge.weighting"
 OPENING, CLOSING, QUOTES = "[{(", "]})", "\"'"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A run to be made: its settings, Flower's run config for it, and its value on every axis."""
+    """A run to be made: its settings, Flower's run config for it, and its value on every axis that matters to it."""
 
     settings: Settings
     config: dict[str, Any]
@@ -96,6 +97,16 @@ def folder_name(experiment: str, name: str | None) -> str:
     return f"sweep-{experiment}" + (f"-{name}" if name else "")
 
 
+def sweep_axes(grid: Axes, strategies: Sequence[str] | None, seeds: int | None) -> dict[str, list[str]]:
+    """The axes of a sweep: seeds change last, so that a sweep that is stopped has compared all else under some."""
+    axes: dict[str, list[str]] = {}
+    for key, option, values in (("seed", "--seeds", range(seeds or 0)), ("strategy", "--strategy", strategies or ())):
+        if values and key in grid:
+            raise SettingsError(f"{key} is given twice: as {key}=... and as {option}")
+        axes |= {key: [str(value) for value in values]} if values else {}
+    return axes | grid
+
+
 def plan_runs(experiment: str, axes: Axes, overrides: Sequence[str] = (), blame: bool = False) -> list[Plan]:
     """A plan for every combination of values, the last axis fastest; equal ones once. With `blame`, a complaint about
     one of them begins with its values."""
@@ -115,6 +126,8 @@ def plan_runs(experiment: str, axes: Axes, overrides: Sequence[str] = (), blame:
             seen.append(identity)
             config = {"experiment": experiment, "strategy": settings.strategy}
             config["set"] = shlex.join([*words, f"data.clients={clients}"])
+            if ignores_weights(settings) and len(axes.get(WEIGHTING, ())) > 1:
+                del values[WEIGHTING]
             plans.append(Plan(settings, config, values))
     return plans
 
@@ -122,7 +135,7 @@ def plan_runs(experiment: str, axes: Axes, overrides: Sequence[str] = (), blame:
 def check(plans: Iterable[Plan], blame: bool = False) -> None:
     """Raises what is wrong with the data or the model of a plan; each different pair of them is looked at once."""
     from datasets.sources import DataError
-    from fedivon_app.server_app import prepare
+    from fedivon_app.prepare import prepare
 
     seen = set()
     for plan in plans:
@@ -146,13 +159,13 @@ def ignores_weights(settings: Settings) -> bool:
 
 def unweighted_rules(axes: Axes, plans: Iterable[Plan]) -> list[str]:
     """The rules of these plans that a sweep over several weightings runs only once."""
-    if len(axes.get("merge.weighting", ())) < 2:
+    if len(axes.get(WEIGHTING, ())) < 2:
         return []
     return list(dict.fromkeys(plan.settings.merge.rule for plan in plans if ignores_weights(plan.settings)))
 
 
 def identity_of(settings: Settings) -> dict[str, Any]:
-    """What a run's numbers depend on: the settings without the run's folder, and without a weighting that is ignored."""
+    """What a run's numbers depend on: the settings without the folder, and without a weighting that is ignored."""
     values = settings.model_dump(mode="json")
     del values["run"]["folder"]
     if ignores_weights(settings):
@@ -169,11 +182,9 @@ def next_steps(plans: Iterable[Plan], there: Iterable[Found], again_failed: bool
     steps = []
     for plan in plans:
         identity = identity_of(plan.settings)
-        equal = [found for other, found in readable if other == identity]
-        found = max(equal, key=lambda found: {"completed": 2, "failed": 0}.get(found.status, 1), default=None)
-        for candidate in equal:  # newest last
-            if found.status == candidate.status:
-                found = candidate
+        equal = [found for other, found in readable if other == identity]  # newest last
+        ranks = [({"completed": 2, "failed": 0}.get(found.status, 1), place) for place, found in enumerate(equal)]
+        found = equal[max(ranks)[1]] if equal else None
         if found is None or (found.status == "failed" and again_failed):
             steps.append(Step(plan, "start"))
         else:
