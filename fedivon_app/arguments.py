@@ -86,7 +86,9 @@ def build(commands: Mapping[str, Callable[[argparse.Namespace], int]]) -> argpar
     predictor = command("predict", "checkpoint", more=PREDICT)
     predictor.add_argument("run", metavar="RUN", help="a run's folder")
     predictor.add_argument("file", nargs="+", metavar="FILE", help="a picture, a folder of pictures, or an .npz file")
-    predictor.add_argument("--samples", type=_whole, default=64, metavar="N", help="weight samples; 0: at the mean")
+    predictor.add_argument(
+        "--samples", type=_whole, default=64, metavar="N", help="weight samples (default: 64); 0: at the mean"
+    )
     predictor.add_argument("--confidence", type=_share, default=0.0, metavar="P", help="abstain below this probability")
     predictor.add_argument("--json", action="store_true", help="one JSON object a line")
     command("settings", "experiment").add_argument("--strategy", metavar="NAME", help="another method than its own")

@@ -8,6 +8,7 @@ import shlex
 import signal
 import sys
 import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,9 @@ RESUME = "`fedivon resume RUN` goes on from the last checkpoint"
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that Flower's processes are ended too
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+                signal.signal(number, lambda number, _: sys.exit(128 + number))  # so that Flower's processes end too
     from datasets.sources import DataError
     from fedivon_app.launch import LaunchError
 
@@ -125,8 +128,10 @@ def compare(options: argparse.Namespace) -> int:
     folder = options.out or Path(options.run[0] if one_sweep else "comparison")
     try:
         print(write_comparison(runs, folder, options.names))
-    except ValueError as error:  # names that do not fit
-        raise SettingsError(str(error)) from None
+    except ValueError as error:
+        if not options.names:
+            raise
+        raise SettingsError(str(error)) from None  # names that do not fit the runs
     return 0
 
 
@@ -174,16 +179,16 @@ def settings(options: argparse.Namespace) -> int:
 def _launch(runs: list[tuple[Any, dict[str, Any]]], options: argparse.Namespace) -> int:
     from fedivon_app import series
 
-    folders, failed, outcomes = [], False, series.launch(runs, options.cpus, options.verbose)
-    for one, _ in runs:
-        print(f"starting {one.strategy} on {one.data.clients} simulated clients ...", flush=True)
-        outcome = next(outcomes)
-        if outcome.failure is not None:
-            series.tell_failure(one.strategy, outcome.failure, options.verbose)
-            failed = True
-        if outcome.folder and (outcome.folder / "summary.json").is_file():
-            folders.append(outcome.folder)
-    outcomes.close()
+    folders, failed = [], False
+    with closing(series.launch(runs, options.cpus, options.verbose)) as outcomes:
+        for one, _ in runs:
+            print(f"starting {one.strategy} on {one.data.clients} simulated clients ...", flush=True)
+            outcome = next(outcomes)
+            if outcome.failure is not None:
+                series.tell_failure(one.strategy, outcome.failure, options.verbose)
+                failed = True
+            if outcome.folder and (outcome.folder / "summary.json").is_file():
+                folders.append(outcome.folder)
     if scored := [summary for folder in folders if (summary := _summary(folder))["final"]]:
         print(f"\n{table(scored)}")
     if folders:

@@ -11,8 +11,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from fedivon_app.core.settings import SettingsError
 from fedivon_app.runs import Run
 
@@ -36,11 +34,6 @@ class Found:
     rounds: int = 0
     scores: dict[str, Any] | None = None
     seconds: float = 0.0
-
-    @property
-    def summary(self) -> dict[str, Any] | None:
-        """What the run's summary.json holds, if it has one."""
-        return _summary(self.folder)
 
 
 def find(folders: Iterable[str | Path]) -> list[Found]:
@@ -81,8 +74,8 @@ def look(folder: Path) -> Found:
         quiet = time.time() - max(path.stat().st_mtime for path in folder.glob("*.*"))
         status = "running" if quiet < max(PATIENCE, 3 * max(times, default=0)) else "unfinished"
         return Found(folder, status, run=run, rounds=rounds, scores=scores, seconds=sum(times))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
-        return Found(folder, "unreadable", " ".join(f"{_reason(error)}".split()))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return Found(folder, "unreadable", " ".join(_reason(error).split()))
 
 
 def last_scores(scores: dict[str, Any] | None) -> dict[str, float] | None:

@@ -44,7 +44,7 @@ def sections(groups: Sequence[Group], named_by: str, pictures: plots.Pictures) -
         found += [_calibration(groups, assessed, pictures), _retention(assessed, pictures)]
         found += [_detection(groups, assessed, pictures)]
     else:
-        why = "No uncertainty.json is there: `fedivon uncertainty RUN` writes it, for a run that kept a checkpoint."
+        why = "No uncertainty.json is there; fedivon uncertainty RUN writes it, for a run that kept a checkpoint."
         found.append(Section("uncertainty", "Uncertainty", html.paragraph(why)))
     return [section for section in [*found, _clients(groups, pictures), _training(groups, pictures)] if section]
 
@@ -75,13 +75,12 @@ def _scores(groups: Sequence[Group], named_by: str) -> Section:
     parts = [p for p in PARTS if any(o.scores(p, way) for g in groups for o in g.outcomes for way in WAYS)]
     if not parts:
         return Section("scores", "Scores", body + html.paragraph("No round was scored."))
-    lead = ["Scored on", "Prediction", "Round"] if alone else ["Group", "Prediction", "Runs", "Round"]
+    heads = ["Scored on" if alone else "Group", "Prediction", *MEASURES.values(), *([] if alone else ["Runs"]), "Round"]
     found = {part: [(group, row) for group in groups for row in _score_rows(group, part, alone)] for part in parts}
     for rows in found.values():
         alike = [(group.settings.data.source, group.settings.data.path) for group, _ in rows]
-        for column, measure in enumerate(MEASURES, len(lead)):
+        for column, measure in enumerate(MEASURES, 2):
             html.mark_best([row for _, row in rows], column, measure == "accuracy", alike)
-    heads = [*lead, *MEASURES.values()]
     if alone:
         body += html.table(heads, [row for rows in found.values() for _, row in rows], 2)
     for part, rows in found.items() if not alone else ():
@@ -102,12 +101,12 @@ def _score_rows(group: Group, part: str, alone: bool) -> list[list[Cell]]:
             samples = sorted({scores["samples"] for _, scores in found if scores.get("samples")})
             how = f"MC, {'/'.join(map(str, samples))} samples" if samples else WAYS[way]
             at = Cell(", ".join(map(str, sorted({r for r, _ in found}))), float(found[0][0]))
-            who = [PARTS[part], how + note] if alone else [group.label, how, str(len(found))]
+            who = Cell(PARTS[part] if alone else group.label), Cell(how + note)
             cells = [html.score([number(s.get(m)) for _, s in found], m == "accuracy") for m in MEASURES]
-            rows.append([*map(Cell, who), at, *cells])
+            rows.append([*who, *cells, *([] if alone else [Cell(str(len(found)), float(len(found)))]), at])
     if not rows and not alone:
         why = "no scores" if group.outcomes else group.left_out[0].status
-        rows.append([*map(Cell, (group.label, why, "0", NOTHING)), *[Cell(NOTHING)] * len(MEASURES)])
+        rows.append([Cell(group.label), Cell(why), *[Cell(NOTHING)] * len(MEASURES), Cell("0", 0.0), Cell(NOTHING)])
     return rows
 
 
@@ -200,13 +199,8 @@ def _detection(groups: Sequence[Group], lines: list[Series], pictures: plots.Pic
 
 def _clients(groups: Sequence[Group], pictures: plots.Pictures) -> Section | None:
     """Accuracy of the global model by client, merge weight and training loss, where the metrics have them."""
-    kinds = {
-        "accuracy": ("Accuracy by client", "accuracy %", _accuracies, "all clients together"),
-        "weight": ("Merge weight by client", "mean weight", _weights, "equal weights"),
-        "loss": ("Training loss by client", "last loss", _losses, "mean"),
-    }
-    drawn = []
-    for kind, (title, axis, values_of, level) in kinds.items():
+    drawn, notes = [], []
+    for kind, (title, axis, values_of, level) in CLIENTS.items():
         found = [(g, [v for o in g.outcomes for v in values_of(o)[0].values()]) for g in groups]
         if _alone(groups) and found[0][1]:
             figure = plots.dots(title, axis, *values_of(groups[0].outcomes[0]), level)
@@ -215,10 +209,9 @@ def _clients(groups: Sequence[Group], pictures: plots.Pictures) -> Section | Non
         else:
             continue
         drawn.append(pictures(f"clients-{kind}", figure, title))
-    note = "Accuracy of the global model on each client's own test part, before it trains; merge weight, mean over the "
-    note += "rounds that the client took part in; training loss, in the last of these."
-    note += "" if _alone(groups) else " Boxes: median, quartiles and extremes of the clients, all seeds together."
-    return Section("clients", "Clients", html.paragraph(note) + html.grid(drawn)) if drawn else None
+        notes.append(CLIENT_NOTES[kind])
+    notes += [] if _alone(groups) else ["Boxes: median, quartiles and extremes of the clients, all seeds together."]
+    return Section("clients", "Clients", html.paragraph(" ".join(notes)) + html.grid(drawn)) if drawn else None
 
 
 def _accuracies(outcome: Outcome) -> tuple[dict[int, float], float]:
@@ -244,6 +237,18 @@ def _losses(outcome: Outcome) -> tuple[dict[int, float], float]:
 
 def _finite(values: dict[int, float]) -> dict[int, float]:
     return {key: value for key, value in values.items() if np.isfinite(value)}
+
+
+CLIENTS = {  # title, axis, values, the level that they are seen against
+    "accuracy": ("Accuracy by client", "accuracy %", _accuracies, "all clients together"),
+    "weight": ("Merge weight by client", "mean weight", _weights, "equal weights"),
+    "loss": ("Training loss by client", "last loss", _losses, "mean"),
+}
+CLIENT_NOTES = {
+    "accuracy": "Accuracy: the global model's on each client's own test part, before the client trains.",
+    "weight": "Merge weight: mean over the rounds that the client took part in.",
+    "loss": "Training loss: in the last round that the client took part in.",
+}
 
 
 def _training(groups: Sequence[Group], pictures: plots.Pictures) -> Section | None:

@@ -53,7 +53,9 @@ STYLE = {
     "lines.markersize": 3.2,
     "axes.formatter.useoffset": False,
 }
-SIZE = (4.4, 3.2)
+SIZE = (4.4, 3.2)  # of a panel, in inches
+LEFT, RIGHT, BOTTOM, TOP = 0.52, 0.12, 0.55, 0.38  # its margins, the same for all so that they align
+NAMED = 0.2  # more at the left for the name of the axis
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,6 +203,7 @@ def svg(figure: Figure, name: str, title: str) -> str:
     inside = re.sub(r' id="([^"]+)"', lambda m: f' id="{name}-{m[1]}"' if m[1] in used else "", inside)
     inside = re.sub(r'(url\(#|href="#)', rf"\1{name}-", inside)
     inside = re.sub(r'\bd="[^"]+"', lambda m: re.sub(r"(\.\d\d)\d+", r"\1", m[0]).replace(" \n", " "), inside)
+    inside = re.sub(r" ?font-family: [^;\"]+;", "", inside)
     inside = re.sub(r"font: ([^;\"]*?)([\d.]+)px [^;\"]+", r"font-size: \2px", inside)
     for colour, variable in VARIABLES.items():
         inside = inside.replace(colour, f"var({variable})")
@@ -213,11 +216,15 @@ def png(figure: Figure, path: Path, legend: Sequence[tuple[str, int]] = ()) -> N
     path.parent.mkdir(parents=True, exist_ok=True)
     with matplotlib.rc_context(STYLE):
         if len(legend) > 1:
-            longest = max(len(label) for label, _ in legend)
-            figure.set_figwidth(figure.get_figwidth() + 0.6 + 0.08 * longest)
-            figure.set_figheight(max(figure.get_figheight(), 0.2 * len(legend) + 0.6))
             labels, styles = zip(*legend, strict=True)
-            _legend(figure, [handle(style) for style in styles], labels, loc="outside right upper")
+            (axes,), (width, height) = figure.axes, figure.get_size_inches()
+            wide, high = width + 0.7 + 0.08 * max(map(len, labels)), max(height, 0.2 * len(legend) + 0.4)
+            box = axes.get_position()
+            figure.set_size_inches(wide, high)
+            across, up = width / wide, height / high  # the panel stays as it is, in the upper left corner
+            axes.set_position((box.x0 * across, 1 - (1 - box.y0) * up, box.width * across, box.height * up))
+            place = {"loc": "upper left", "bbox_to_anchor": (across, 1)}
+            _legend(figure, [handle(style) for style in styles], labels, **place)
         figure.savefig(path, format="png", dpi=130, facecolor="white")
 
 
@@ -245,17 +252,19 @@ def _legend(figure: Figure, handles: Sequence[Line2D], labels: Sequence[str], **
         text.set_parse_math(False)
 
 
-def _panel(title: str, x: str, y: str, size: tuple[float, float] = SIZE) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=size, layout="constrained")
+def _panel(title: str, x: str, y: str, size: tuple[float, float] = SIZE, left: float = LEFT) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=size)
     axes = figure.subplots()
+    (width, height), left = size, left + (NAMED if y else 0)
+    figure.subplots_adjust(left / width, BOTTOM / height, 1 - RIGHT / width, 1 - TOP / height)
     axes.set(title=title, xlabel=x, ylabel=y)
     return figure, axes
 
 
 def _rows(title: str, x: str, labels: Sequence[str], height: float = 0.42) -> tuple[Figure, Axes]:
-    figure, axes = _panel(title, x, "", (SIZE[0], max(SIZE[1], 0.95 + height * len(labels))))
+    figure, axes = _panel(title, x, "", (SIZE[0], max(SIZE[1], 0.95 + height * len(labels))), RIGHT)
     for place, label in enumerate(labels):
-        short = label if len(label) <= 44 else f"{label[:43]}…"
+        short = label if len(label) <= 54 else f"{label[:53]}…"
         where = {"xytext": (2, 0), "textcoords": "offset points", "va": "bottom", "fontsize": 9}
         axes.annotate(short, (0, place - 0.28), xycoords=("axes fraction", "data"), parse_math=False, **where)
     axes.set_ylim(len(labels) - 0.45, -0.85)
@@ -273,7 +282,8 @@ def _draw(axes: Axes, line: Line, log: bool) -> None:
     colour, dash, marker = look(line.style)
     values = np.where(np.asarray(line.y) > 0, line.y, np.nan) if log else line.y
     options = {"color": COLOURS[colour], "gid": f"series{line.style}"}
-    axes.plot(line.x, values, linestyle=(0, dash or None), marker=marker if len(line.x) <= 40 else "", **options)
+    shape = {"marker": marker} if len(line.x) <= 40 else {"linewidth": 1.6 if len(line.x) <= 200 else 1}
+    axes.plot(line.x, values, linestyle=(0, dash or None), **shape, **options)
     if line.deviation is not None:
         low = np.maximum(line.y - line.deviation, values / 10) if log else line.y - line.deviation
         axes.fill_between(line.x, low, line.y + line.deviation, alpha=0.14, linewidth=0, **options)
@@ -283,5 +293,5 @@ def _plain_log(axes: Axes, values: Sequence[float]) -> None:
     """Ticks of a logarithmic axis as plain numbers; where it spans little, as on a linear one."""
     wide = bool(values) and max(values) / min(values) > 30
     axes.yaxis.set_major_locator(LogLocator(numticks=6) if wide else MaxNLocator(5))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0e}" if wide else f"{value:,.5g}"))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0e}" if wide else f"{value:,.6g}"))
     axes.yaxis.set_minor_locator(NullLocator())

@@ -46,12 +46,12 @@ class Outcome:
 
     @property
     def detail(self) -> str:
-        return self.summary.get("detail") or ("" if self.summary else "it has no summary.json")
+        return self.summary.get("detail") or ("" if self.summary else "no summary.json was written")
 
     @property
     def seconds(self) -> float:
         times = [record.get("seconds") or {} for record in self.rounds]
-        return sum(number(t.get("train", 0)) + number(t.get("evaluate", 0)) for t in times)
+        return sum(number(t.get("train") or 0) + number(t.get("evaluate") or 0) for t in times)
 
     @property
     def last(self) -> int:
@@ -86,7 +86,7 @@ class Outcome:
     @cached_property
     def bytes(self) -> dict[int, float]:
         """Bytes sent in both directions up to each round."""
-        sent = [number(r.get("bytes_up", 0)) + number(r.get("bytes_down", 0)) for r in self.rounds]
+        sent = [number(r.get("bytes_up") or 0) + number(r.get("bytes_down") or 0) for r in self.rounds]
         return dict(zip([r["round"] for r in self.rounds], np.cumsum(sent).tolist(), strict=True))
 
 
@@ -105,8 +105,8 @@ def write_report(run: Run) -> Path:
     """RUN/report.html and RUN/plots/*.png, from what the run's folder holds."""
     outcome = Outcome.read(run)
     group = Group(run.settings.strategy, 0, run.settings, [outcome])
-    run.write("report.html", _page_of_run(group, outcome, plots.Pictures(run.folder / "plots")))
-    return run.folder / "report.html"
+    text = _page_of_run(group, outcome, plots.Pictures(run.folder / "plots"))
+    return _write(run.folder / "report.html", text)
 
 
 def write_comparison(
@@ -119,9 +119,13 @@ def write_comparison(
     experiments = ", ".join(dict.fromkeys(run.settings.experiment for run in runs))
     folder.mkdir(parents=True, exist_ok=True)
     text = _page_of_groups(groups, named_by, title or experiments, plots.Pictures(folder / "plots"))
-    partial = folder / ".compare.html.partial"
+    return _write(folder / "compare.html", text)
+
+
+def _write(path: Path, text: str) -> Path:
+    partial = path.with_name(f".{path.name}.partial")
     partial.write_text(text, encoding="utf-8")
-    return partial.replace(folder / "compare.html")
+    return partial.replace(path)
 
 
 def _page_of_run(group: Group, outcome: Outcome, pictures: plots.Pictures) -> str:
@@ -176,10 +180,8 @@ def _runs(groups: Sequence[Group]) -> Section:
             lost.append([*row[:4], Cell(outcome.detail or NOTHING, long=True)])
     body = ""
     if lost:
-        body = html.paragraph(
-            "These failed, or did not end while others of their group did; no figure or mean has them."
-        )
-        body += html.table([*columns[:4], "Why"], lost, 5)
+        why = "These failed, or did not end while others of their group did; no figure or mean has them."
+        body = html.paragraph(why) + html.table([*columns[:4], "Why"], lost, 5)
     return Section("runs", "Runs", body + html.folded(f"All {len(rows)} runs", html.table(columns, rows, 7)))
 
 
@@ -258,15 +260,15 @@ def label(groups: Sequence[Mapping[str, Any]]) -> tuple[list[str], str]:
     """
     strategies = list(dict.fromkeys(group["strategy"] for group in groups))
     names = [[group["strategy"]] if len(strategies) > 1 or len(groups) == 1 else [] for group in groups]
-    sentences = ["strategy"] if len(strategies) > 1 else []
-    for strategy in strategies:
-        same = [place for place, group in enumerate(groups) if group["strategy"] == strategy]
-        keys = _telling([groups[place] for place in same])
-        for place in same:
-            names[place] += [_short(key, groups[place].get(key)) for key in keys]
-        if keys:
-            sentences.append(", ".join(keys) + (f" (within {strategy})" if len(strategies) > 1 else ""))
-    return [", ".join(name) for name in names], f"Groups are named by {', '.join(sentences)}." if sentences else ""
+    keys = {s: _telling([group for group in groups if group["strategy"] == s]) for s in strategies}
+    for name, group in zip(names, groups, strict=True):
+        name += [_short(key, group.get(key)) for key in keys[group["strategy"]]]
+    shared = next(iter(keys.values()))
+    if all(own == shared for own in keys.values()):
+        by = ", ".join([*(["strategy"] if len(strategies) > 1 else []), *shared])
+    else:
+        by = "; ".join(["strategy", *(f"those of {s} also by {', '.join(own)}" for s, own in keys.items() if own)])
+    return [", ".join(name) for name in names], f"Groups are named by {by}." if by else ""
 
 
 def command(settings: Settings) -> str | None:
@@ -296,29 +298,30 @@ def _shared(settings: Settings) -> dict[str, Any]:
 
 
 def _telling(groups: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The keys in which the groups differ, but for those that follow from another one, as a default of it.
+    """The keys in which the groups differ, without those whose value follows from the experiment or another key's.
 
     Of many, those that suffice to tell the groups apart, the first ones first.
     """
     every = dict.fromkeys(key for group in groups for key in group)
     values = {key: [json.dumps(group.get(key)) for group in groups] for key in every}
     differ = [key for key in every if len(set(values[key])) > 1]
-    follows = {
-        a
-        for a in differ
-        for b in differ
-        if len(set(values[a])) < len(set(values[b])) == len(set(zip(values[a], values[b], strict=True)))
-    }
-    keys = [key for key in differ if key not in follows]
-    for key in reversed(keys) if len(keys) > MANY else ():
+
+    def follows(key: str, other: str) -> bool:
+        pairs, own, others = (set(zip(values[key], values[other], strict=True)), set(values[key]), set(values[other]))
+        return len(pairs) == len(others) and (other == "experiment" or len(own) < len(others))
+
+    keys = [k for k in differ if k == "experiment" or not any(follows(k, other) for other in differ if other != k)]
+    for key in reversed([k for k in keys if k != "experiment"]) if len(keys) > MANY else ():
         rest = [k for k in keys if k != key]
-        if len({json.dumps([group.get(k) for k in rest]) for group in groups}) == len(groups):
+        if len(set(zip(*(values[k] for k in rest), strict=True))) == len(groups):
             keys = rest
     return keys
 
 
 def _short(key: str, value: Any) -> str:
-    return value if isinstance(value, str) else f"{key.rpartition('.')[2]}={_yaml(value)}"
+    if isinstance(value, str):
+        return value
+    return f"{key.rpartition('.')[2]}={f'{value:g}' if isinstance(value, float) else _yaml(value)}"
 
 
 def _yaml(value: Any) -> str:

@@ -53,9 +53,11 @@ class Run:
         path = folder / "settings.yaml"
         if not path.is_file():
             raise SettingsError(f"{folder} is no run folder: it has no settings.yaml")
-        values = yaml.safe_load(path.read_text())
         try:
+            values = yaml.safe_load(path.read_text())
             kind = settings_of(values["strategy"])
+        except yaml.YAMLError as error:
+            raise SettingsError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
         except (ValueError, KeyError, TypeError) as error:
             raise SettingsError(f"{path}: {error}") from None
         return cls(folder, validate(kind, values, dict.fromkeys(values, str(path))))

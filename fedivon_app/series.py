@@ -7,7 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from fedivon_app.launch import Federation
 from fedivon_app.sweep import Step, duration, left
 
 FOLDER = "; run folder "  # stands before the run's folder in the server's lines
+FLOWERS = "Simulation failed with exception: "  # words before the run's own
 Launch = tuple[Settings, dict[str, Any]]  # a run's settings and Flower's run config for it
 
 
@@ -53,28 +54,29 @@ def sweep(steps: Sequence[Step], cpus: float, verbose: bool) -> None:
     places = [place for place, step in enumerate(steps) if step.action != "keep"]
     durations = [step.found.seconds for step in steps if step.action == "keep" and step.found.status == "completed"]
     progress, began, measured = Progress(verbose), time.monotonic(), []
-    outcomes = launch([(steps[place].plan.settings, steps[place].config) for place in places], cpus, verbose, progress)
-    for number, place in enumerate(places):
-        step = steps[place]
-        which = f"{place + 1}/{len(steps)} {step.plan.label}"
-        rest = left(measured or durations, len(places) - number)
-        times = [f"{duration(time.monotonic() - began)} so far"] if number else []
-        times += [f"about {duration(rest)} left"] if rest is not None else []
-        going_on = ", going on" if step.action == "resume" else ""
-        print(f"{which}{going_on} ..." + (f" ({', '.join(times)})" if times else ""), flush=True)
-        outcome = next(outcomes)
-        progress.end()
-        if outcome.failure is None:
-            measured.append(outcome.seconds)
-        else:
-            tell_failure(which, outcome.failure, verbose)
-    outcomes.close()
+    runs = [(steps[place].plan.settings, steps[place].config) for place in places]
+    with closing(launch(runs, cpus, verbose, progress)) as outcomes:
+        for number, place in enumerate(places):
+            step = steps[place]
+            which = f"{place + 1}/{len(steps)} {step.plan.label}"
+            rest = left(measured or durations, len(places) - number)
+            times = [f"{duration(time.monotonic() - began)} so far"] if number else []
+            times += [f"about {duration(rest)} left"] if rest is not None else []
+            going_on = ", going on" if step.action == "resume" else ""
+            print(f"{which}{going_on} ..." + (f" ({', '.join(times)})" if times else ""), flush=True)
+            outcome = next(outcomes)
+            progress.end()
+            if outcome.failure is None:
+                measured.append(outcome.seconds)
+            else:
+                tell_failure(which, outcome.failure, verbose)
 
 
 def tell_failure(which: str, failure: str, verbose: bool) -> None:
     """One line to stderr."""
     hint = "" if verbose else " (--verbose shows Flower's own log)"
-    print(f"fedivon: {which} failed: {failure.splitlines()[0]}{hint}", file=sys.stderr, flush=True)
+    reason = failure.removeprefix(FLOWERS).partition("\n")[0]
+    print(f"fedivon: {which} failed: {reason}{hint}", file=sys.stderr, flush=True)
 
 
 class Progress:

@@ -85,8 +85,8 @@ def list_table(there: Iterable[Found]) -> str:
         time = duration(found.seconds) if found.run else "-"
         rows.append((str(found.folder), strategy, found.status, rounds, *cells, time))
         if found.detail:
-            reasons.append(f"{found.folder} {'is' * (not found.run)} {found.status}: {found.detail.splitlines()[0]}")
-    return "\n".join([layout(rows, words=3), *(f"\n{' '.join(reason.split())}" for reason in reasons)])
+            reasons.append(f"{found.folder} {found.status}: {found.detail.splitlines()[0]}")
+    return "\n".join([layout(rows, words=3), *([""] if reasons else []), *reasons])
 
 
 def uncertainty_table(result: Mapping[str, Any]) -> str:

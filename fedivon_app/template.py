@@ -47,7 +47,7 @@ def size(count: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
+    minutes, seconds = divmod(round(seconds) if math.isfinite(seconds) else 0, 60)
     hours, minutes = divmod(minutes, 60)
     parts = (f"{hours} h", f"{minutes} min") if hours else (f"{minutes} min", f"{seconds} s")
     return " ".join(parts[1:] if not (hours or minutes) else parts)
@@ -71,13 +71,15 @@ def mark_best(rows: list[list[Cell]], column: int, high: bool, alike: Sequence[o
         if len(found) < 2:
             continue
         best = (max if high else min)((row[column] for row in found), key=lambda cell: cell.value)
-        alike_best = [row for row in found if _mean(row[column]) == _mean(best)]  # what reads the same is as good
-        for row in alike_best if len(alike_best) < len(found) else ():
+        as_good = [row for row in found if _reads_as(row[column], best)]
+        for row in as_good if len(as_good) < len(found) else ():
             row[column] = replace(row[column], best=True)
 
 
-def _mean(cell: Cell) -> str:
-    return cell.text.partition(" ")[0]
+def _reads_as(cell: Cell, other: Cell) -> bool:
+    """Whether two numbers are the same in the places that are shown of both."""
+    places = min(len(c.text.partition(" ")[0].partition(".")[2]) for c in (cell, other))
+    return round(cell.value, places) == round(other.value, places)
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], words: int = 1) -> str:
@@ -95,7 +97,8 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], words: int = 1
             cells.append(f"<td{kind}{value}>{text}</td>")
         lines.append(f"<tr>{''.join(cells)}</tr>")
     body = "\n".join(lines)
-    return f'<div class="wide" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    box = '<div class="wide" role="region" aria-label="Table" tabindex="0">'
+    return f"{box}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
 
 
 def legend(items: Sequence[tuple[str, int]]) -> str:
@@ -213,7 +216,8 @@ td.long { white-space: normal; min-width: 16rem }
 .number { text-align: right }
 td.number { position: relative }
 th.number, td.number { padding-right: 1.6rem }
-th:first-child, td:first-child { position: sticky; left: 0; z-index: 1; background: var(--paper) }
+th:first-child, td:first-child { position: sticky; left: 0; z-index: 1; background: var(--paper);
+  min-width: 8.5rem; max-width: 20rem; white-space: normal; overflow-wrap: break-word }
 tbody tr:hover, tbody tr:hover td:first-child { background: var(--tint) }
 strong { font-weight: 680 }
 .star { position: absolute; padding-left: .35rem; color: var(--accent); font-size: .8em; line-height: 2 }
@@ -247,7 +251,7 @@ svg * { stroke-linejoin: round; stroke-linecap: butt }
 .switch > div { display: none }
 .switch input:nth-of-type(1):checked ~ div:nth-of-type(1), .switch input:nth-of-type(2):checked ~ div:nth-of-type(2) {
   display: block }
-details { margin: 0 0 .8rem; border: 1px solid var(--rule); border-radius: 6px }
+details { margin: 0 0 .5rem; border: 1px solid var(--rule); border-radius: 6px }
 summary { padding: .6rem 1rem; cursor: pointer }
 details > :not(summary) { margin: 0; padding: 0 1rem 1rem }
 .code { position: relative }
@@ -261,7 +265,7 @@ footer { margin-top: 4rem; padding-top: 1rem; border-top: 1px solid var(--rule) 
 @media (max-width: 600px) {
   body { padding: 1.6rem 1rem 3rem }
   section { margin-top: 3rem }
-  th:first-child, td:first-child { min-width: 8.5rem; max-width: 9.5rem; white-space: normal }
+  th:first-child, td:first-child { max-width: 9.5rem }
 }
 @media print { .switch > div { display: block } .code button { display: none } }
 """

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 
 from clients.data import new_network, pick_device
@@ -46,13 +47,18 @@ class Trained:
         run = run if isinstance(run, Run) else Run.open(run)
         payload = _payload(run, checkpoint)
         path = run.folder / "model.json"  # runs from before there was such a file tell the same by their settings
-        known = json.loads(path.read_text()) if path.is_file() else server_data(run.settings)._asdict()
-        shape, num_classes, names = tuple(known["shape"]), known["num_classes"], known["class_names"]
-        flat = new_network(run.settings.model, shape, num_classes, pick_device("auto"))
+        try:
+            known = json.loads(path.read_text()) if path.is_file() else server_data(run.settings)._asdict()
+            shape, num_classes, names = tuple(known["shape"]), known["num_classes"], known["class_names"]
+            flat = new_network(run.settings.model, shape, num_classes, pick_device("auto"))
+        except (ValueError, KeyError, TypeError) as error:
+            raise SettingsError(f"{run.folder}: its model cannot be made again: {error}") from None
         if len(payload.posterior.mean) != len(flat):
             raise SettingsError(
                 f"{run.folder}: its checkpoint has {len(payload.posterior.mean)} weights, but its model has {len(flat)}"
             )
+        if fault := payload.fault():
+            raise SettingsError(f"{run.folder}: its checkpoint is of no use: {fault}")
         return cls(run.settings, flat, payload, shape, num_classes, names and list(names))
 
     def predict(self, inputs: Tensor, samples: int, seed: int) -> Moments:
@@ -119,10 +125,15 @@ def _payload(run: Run, checkpoint: str) -> Payload:
     if checkpoint == "best":
         if run.best() is None:
             raise SettingsError(f"{run.folder} has no best checkpoint: its run held out no examples (data.holdout)")
-        return run.load(run.folder / "checkpoint" / "best")[0]
-    if not (checkpoints := run.checkpoints()):
+        path = run.folder / "checkpoint" / "best"
+    elif checkpoints := run.checkpoints():
+        path = checkpoints[-1][1]
+    else:
         raise SettingsError(f"{run.folder} has no checkpoint to predict with: its run has not got that far")
-    return run.load(checkpoints[-1][1])[0]
+    try:
+        return run.load(path)[0]
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        raise SettingsError(f"{path} is no readable checkpoint: {' '.join(str(error).split())}") from None
 
 
 def read_rows(file: Path, shape: tuple[int, ...]) -> np.ndarray:
@@ -139,6 +150,8 @@ def read_rows(file: Path, shape: tuple[int, ...]) -> np.ndarray:
             return resize(image, shape)[None]
     except FileNotFoundError:
         raise DataError(f"{file}: there is no such file") from None
+    except DataError as error:
+        raise DataError(f"{file}: {error}") from None
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise DataError(f"{file}: not a readable picture ({type(error).__name__})") from None
 

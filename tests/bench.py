@@ -22,6 +22,7 @@ from clients.base import Task
 from clients.data import Partition
 from clients.ivon import IvonClient
 from clients.point import PointClient
+from clients.variational import VariationalClient
 from datasets.sources import load
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.flat import Flat
@@ -32,7 +33,7 @@ from fedivon_app.core.predict import predict
 from fedivon_app.core.settings import Settings, compose
 from fedivon_app.launch import Federation
 from fedivon_app.methods import method, settings_of
-from strategies.aggregation import aggregate
+from strategies.aggregation import RULES, aggregate
 
 
 def contest(rivals: dict[str, Callable[[], object]], turns: int) -> dict[str, float]:
@@ -116,10 +117,11 @@ class PlainAdamClient(PointClient):
 
 
 def client_rounds(folder: Path) -> dict[str, float]:
-    """`fit` of a FedIvon and a FedAvg client: lenet, 64 pictures of CIFAR-10's size, 2 epochs, batch 32."""
+    """`fit` of a client of each kind: lenet, 64 pictures of CIFAR-10's size, 2 epochs, batch 32."""
     source = load("npz", folder, path=random_pictures(folder, (32, 32, 3), 64))
     rivals = {}
-    for name, kind in {"FedIvon": IvonClient, "FedAvg": PlainAdamClient, "FedAvg, fused Adam": PointClient}.items():
+    kinds = {"FedIvon": IvonClient, "FedAvg": PlainAdamClient, "FedAvg, fused Adam": PointClient}
+    for name, kind in (kinds | {"Flipout": VariationalClient}).items():
         settings = compose(settings_of, "cifar10-fedivon", name.split(",")[0].lower())
         client = kind(settings, Partition(0, source, np.arange(64), np.arange(64)))
         arrays = client.codec.encode(_payload(settings, client.flat))
@@ -132,12 +134,13 @@ def _payload(settings: Settings, flat: Flat) -> Payload:
     return Payload(method(settings.strategy).strategy(settings).initial(flat.mean()), flat.buffers)
 
 
-def merge_speed(clients: int = 20, size: int = 1_000_000) -> float:
-    """GB of posteriors merged a second by the product rule."""
+def merge_speed(rule: str, clients: int = 20, size: int = 1_000_000) -> float:
+    """GB of posteriors merged a second by a rule."""
     rng = np.random.default_rng(0)
     posteriors = [Posterior(rng.standard_normal(size, np.float32), rng.random(size, np.float32) + 1) for _ in range(4)]
     stream = [posteriors[k % 4] for k in range(clients)]
-    result = contest({"merge": lambda: aggregate("product", stream, np.full(clients, 1 / clients))}, 5)
+    weights = np.full(clients, 1 / clients)
+    result = contest({"merge": lambda: aggregate(rule, stream, weights, posteriors[0])}, 5)
     return clients * size * 8 / 1e9 / (result["merge"] / 1e3)
 
 
@@ -186,7 +189,8 @@ def main() -> None:
         show(f"optimizer step, {name} ({size:,})", result)
     with tempfile.TemporaryDirectory() as folder:
         show("client round, lenet 32x32x3", client_rounds(Path(folder)))
-        print(f"{'merge (product), 20 clients x 1e6 parameters':<52} {merge_speed():.2f} GB/s")
+        speeds = "   ".join(f"{rule} {merge_speed(rule):.2f}" for rule in RULES)
+        print(f"{'merge, 20 clients x 1e6 parameters, GB/s':<52} {speeds}")
         for name, shape in (
             ("mlp", (28, 28, 1)),
             ("lenet", (28, 28, 1)),
