@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fedivon_app import plots
 from fedivon_app import template as html
+from fedivon_app.groups import Group, Outcome
 from fedivon_app.template import NOTHING, Cell, Section, number
-
-if TYPE_CHECKING:
-    from fedivon_app.report import Group, Outcome
 
 WAYS = {"mc": "Monte Carlo", "mean": "at the mean"}
 PARTS = {"test": "central test set", "clients_before_training": "clients' test parts", "holdout": "held-out examples"}

@@ -13,8 +13,9 @@ import pytest
 
 from fedivon_app import plots, template
 from fedivon_app.core.settings import compose
+from fedivon_app.groups import Outcome, grouped
 from fedivon_app.methods import settings_of
-from fedivon_app.report import Outcome, command, grouped, plot_learning, write_comparison, write_report
+from fedivon_app.report import command, plot_learning, write_comparison, write_report
 from fedivon_app.runs import Run
 
 VOID = {"meta", "link", "input", "br", "hr", "img"}
