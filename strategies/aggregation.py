@@ -23,7 +23,7 @@ class Rule(ABC):
     weighted = True  # whether the weights have a say
     takes_points = False  # whether posteriors without a precision can be merged
     start = "mean"  # where IVON's clients start unless told: with `posterior` this rule's precisions grow or shrink
-    kept = 0  # coordinates that the merge left as they were, known after `finish`
+    kept: int | None = None  # coordinates that stay as they were, known after `finish`; None: the rule has no such
 
     def __init__(self, size: int, weights: np.ndarray, previous: Posterior | None):
         self.sums = np.zeros(size), np.zeros(size)
@@ -167,8 +167,8 @@ def aggregate(
 
 def aggregate_counting(
     rule: str, posteriors: Iterable[Posterior], weights: Sequence[float], previous: Posterior | None = None
-) -> tuple[Posterior, int]:
-    """The same, and how many coordinates the rule could not merge and kept from `previous` (dwc alone has such)."""
+) -> tuple[Posterior, int | None]:
+    """The same, and how many coordinates the rule could not merge and kept from `previous`; None for all but dwc."""
     if rule not in RULES:
         raise ValueError(f"there is no aggregation rule {rule!r}: {nearest(rule, RULES)}")
     weights = np.asarray(weights, np.float64)

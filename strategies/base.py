@@ -68,7 +68,7 @@ class PosteriorStrategy(Strategy):
         """The server's next posterior; here by the rule of the settings."""
         posteriors = (reply.posterior for reply in replies)
         merged, kept = aggregate_counting(self.settings.merge.rule, posteriors, weights, previous)
-        if kept:
+        if kept is not None:
             self.record["kept_coordinates"] = kept
         return merged
 
