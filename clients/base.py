@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from flwr.client import NumPyClient
 from torch import Tensor, nn
 
 from clients.data import Partition, classes, network, pick_device, tensors
+from clients.memory import Memory, default_root
 from fedivon_app.core.codec import Codec, Payload, Raw
 from fedivon_app.core.metrics import Tally
 from fedivon_app.core.posterior import Posterior
@@ -32,6 +34,9 @@ class Task:
     batch_size: int
     learning_rate: float
     generator: torch.Generator
+    server_round: int = 1
+    total_examples: int = 0  # of all clients
+    memory: dict[str, np.ndarray] = field(default_factory=dict)  # what lasts: read and changed by `train`
 
     def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Every example once an epoch, shuffled."""
@@ -45,16 +50,25 @@ class PosteriorClient(NumPyClient):
     """The shared half of every client. A method says in `train` how a posterior becomes the client's own."""
 
     Settings: type[ClientSettings] = ClientSettings
+    remembers = False  # whether `train` reads and changes the task's memory
 
-    def __init__(self, settings: Settings, partition: Partition, state: RecordDict | None = None):
+    def __init__(
+        self,
+        settings: Settings,
+        partition: Partition,
+        state: RecordDict | None = None,
+        state_root: Path | None = None,
+    ):
         self.settings, self.partition = settings, partition
         self.state = RecordDict() if state is None else state  # what lasts from round to round
+        self.state_root = state_root or default_root()
         self.codec: Codec = Raw()
         self.device = pick_device(settings.client.device)
         self.flat = network(
             settings.model, partition.source.shape, classes(settings.data, partition.source), self.device
         )
         self.loss_sum = self.steps = 0
+        self.metrics: dict[str, float] = {}  # what `train` has to tell besides the loss
 
     @abstractmethod
     def train(self, start: Payload, task: Task) -> Posterior:
@@ -82,15 +96,28 @@ class PosteriorClient(NumPyClient):
     def fit(self, parameters: list[np.ndarray], config: dict[str, Any]) -> tuple[list[np.ndarray], int, dict[str, Any]]:
         began = time.perf_counter()
         start = self.codec.decode(dict(zip(config["keys"], parameters, strict=True)))
+        memory = self.memory(config)
         task = self.task(config)
+        if self.remembers:
+            task = replace(task, memory=memory.recall(config.get("last-merged", 0)))
         self.flat.load(start.posterior.mean)
         if start.buffers is not None:
             self.flat.load_buffers(start.buffers)
         self.flat.module.train()
         posterior = self.train(start, task)
+        if self.remembers:
+            memory.keep(config["round"], task.memory, config.get("oldest-needed", 0))
         result = self.codec.encode(Payload(posterior, self.flat.buffers, start.extras), start)
-        metrics = {"loss": float(self.loss_sum) / max(self.steps, 1), "seconds": time.perf_counter() - began}
+        metrics = {"loss": float(self.loss_sum) / max(self.steps, 1), **self.metrics}
+        metrics["seconds"] = time.perf_counter() - began
         return [result[key] for key in config["keys"]], len(task.labels), metrics
+
+    def memory(self, config: dict[str, Any]) -> Memory:
+        """What this client keeps in this run: in the run's folder if the server says where, else on its own disk."""
+        root = (
+            Path(config["client-state"]) if config.get("client-state") else self.state_root / config.get("run", "run")
+        )
+        return Memory(self.state, root / f"partition-{self.partition.number}")
 
     def task(self, config: dict[str, Any]) -> Task:
         """The round's data and randomness, a function of the seed, the round and the partition."""
@@ -99,7 +126,8 @@ class PosteriorClient(NumPyClient):
         images, labels = self.examples("train", self.partition.train)
         client = self.settings.client
         shuffle = torch.Generator().manual_seed(int(seeds[1]))
-        return Task(images, labels, client.epochs, client.batch_size, config["learning-rate"], shuffle)
+        now = config["learning-rate"], shuffle, config["round"], config.get("total-examples", 0)
+        return Task(images, labels, client.epochs, client.batch_size, *now)
 
     def examples(self, part: str, rows: np.ndarray) -> tuple[Tensor, Tensor]:
         source = self.partition.source

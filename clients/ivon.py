@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import inf
+from typing import Any
 
 from pydantic import Field
 
@@ -13,16 +14,21 @@ from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.settings import PosteriorClientSettings
 
 
-class IvonSettings(PosteriorClientSettings):
-    ess: float = Field(5000, gt=0, description="effective sample size, IVON's lambda: the calibration knob")
-    hess_init: float = Field(1.0, gt=0, description="the hessian before round 1; also scales the rate in every round")
+class OptimizerSettings(PosteriorClientSettings):
+    """What every client that runs IVON has."""
+
+    hess_init: float = Field(1.0, gt=0, description="the hessian before round 1; also scales the rate where rescale_lr")
     beta1: float = Field(0.9, ge=0, lt=1)
     beta2: float = Field(0.99999, ge=0, le=1)
-    weight_decay: float = Field(2e-4, ge=0)
     mc_samples: int = Field(1, ge=1, description="weight samples a training step")
     clip_radius: float | None = Field(None, gt=0, description="bound on a coordinate's preconditioned gradient")
     debias: bool = True
     rescale_lr: bool = True
+
+
+class IvonSettings(OptimizerSettings):
+    ess: float = Field(5000, gt=0, description="effective sample size, IVON's lambda: the calibration knob")
+    weight_decay: float = Field(2e-4, ge=0)
 
     @property
     def initial_precision(self) -> float:
@@ -30,7 +36,32 @@ class IvonSettings(PosteriorClientSettings):
         return self.ess * (self.hess_init + self.weight_decay)
 
 
-class IvonClient(PosteriorClient):
+class IvonTrainer(PosteriorClient):
+    """What clients share that train with IVON."""
+
+    def ivon(self, task: Task, **options: Any) -> IVON:
+        """The optimizer of the settings, at the network's weights."""
+        client = self.settings.client
+        names = ["hess_init", "beta1", "beta2", "mc_samples", "debias", "rescale_lr"]
+        return IVON(
+            self.flat.module.parameters(),
+            lr=task.learning_rate,
+            clip_radius=client.clip_radius or inf,
+            **{name: getattr(client, name) for name in names},
+            **options,
+        )
+
+    def descend(self, optimizer: IVON, task: Task) -> Posterior:
+        """Every minibatch of the task; then what was learned."""
+        for inputs, labels in task.batches():
+            for _ in range(self.settings.client.mc_samples):
+                with optimizer.sampled_params(train=True):
+                    self.loss(inputs, labels).backward()
+            optimizer.step()
+        return optimizer.posterior()
+
+
+class IvonClient(IvonTrainer):
     """FedIvon's client (Pal et al. 2025, Algorithm 1): IVON from the server's mean and hessian, with fresh momentum.
 
     With `start: mean` the hessian begins at hess_init in every round, as some merges need it.
@@ -39,23 +70,8 @@ class IvonClient(PosteriorClient):
     Settings = IvonSettings
 
     def train(self, start: Payload, task: Task) -> Posterior:
-        optimizer = self.ivon(start.posterior, task)
-        for inputs, labels in task.batches():
-            for _ in range(self.settings.client.mc_samples):
-                with optimizer.sampled_params(train=True):
-                    self.loss(inputs, labels).backward()
-            optimizer.step()
-        return optimizer.posterior()
-
-    def ivon(self, start: Posterior, task: Task) -> IVON:
         client = self.settings.client
-        names = ["ess", "hess_init", "beta1", "beta2", "weight_decay", "mc_samples", "debias", "rescale_lr"]
-        optimizer = IVON(
-            self.flat.module.parameters(),
-            lr=task.learning_rate,
-            clip_radius=client.clip_radius or inf,
-            **{name: getattr(client, name) for name in names},
-        )
+        optimizer = self.ivon(task, ess=client.ess, weight_decay=client.weight_decay)
         if client.start == "posterior":
-            optimizer.precision = start.precision
-        return optimizer
+            optimizer.precision = start.posterior.precision
+        return self.descend(optimizer, task)

@@ -51,7 +51,8 @@ def run(options: argparse.Namespace) -> int:
 
     axes = {"strategy": options.strategy, "seed": options.seed}
     axes = {key: [str(value) for value in values] for key, values in axes.items() if values}
-    plans = plan_runs(options.experiment, axes, [*options.set, f"run.folder={Path(options.runs).absolute()}"])
+    here = ["run.client_state=run", *options.set, f"run.folder={Path(options.runs).absolute()}"]
+    plans = plan_runs(options.experiment, axes, here)
     check(plans)  # what is wrong with the data or the model is said here, before Flower starts
     return _launch([(plan.settings, plan.config) for plan in plans], options)
 
@@ -73,7 +74,8 @@ def sweep(options: argparse.Namespace) -> int:
 
     folder = Path(options.runs).absolute() / sweeping.folder_name(options.experiment, options.name)
     axes = sweeping.sweep_axes(sweeping.read_grid(options.grid), options.strategy, options.seeds)
-    plans = sweeping.plan_runs(options.experiment, axes, [*options.set, f"run.folder={folder}"], blame=True)
+    here = ["run.client_state=run", *options.set, f"run.folder={folder}"]
+    plans = sweeping.plan_runs(options.experiment, axes, here, blame=True)
     for rule in sweeping.unweighted_rules(axes, plans):
         print(f"the rule {rule} ignores the weights: it runs once, not once for each merge.weighting")
     sweeping.check(plans, blame=True)

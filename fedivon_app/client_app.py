@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
@@ -25,7 +26,9 @@ def _settings(text: str) -> Settings:
 def _client(message: Message, context: Context) -> tuple[PosteriorClient, dict[str, Any]]:
     config = dict(message.content["config"])
     settings = _settings(config.pop("settings"))
-    client = method(settings.strategy).client(settings, partition_of(settings, context.node_config), context.state)
+    own = context.node_config.get("state-path")
+    partition = partition_of(settings, context.node_config)
+    client = method(settings.strategy).client(settings, partition, context.state, Path(own) if own else None)
     return client, config
 
 

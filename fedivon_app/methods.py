@@ -7,11 +7,13 @@ from typing import NamedTuple
 
 from pydantic import create_model, model_validator
 
+from clients.admm import BayesAdmmClient, FedAdmmClient
 from clients.base import PosteriorClient
 from clients.ivon import IvonClient
 from clients.point import PointClient
 from clients.variational import VariationalClient
 from fedivon_app.core.settings import Settings, nearest
+from strategies.admm import BayesAdmm, FedAdmm
 from strategies.aggregation import RULES
 from strategies.base import PosteriorStrategy
 from strategies.fedavg import FedAvg
@@ -29,6 +31,11 @@ METHODS: dict[str, Method] = {
     "fedivon": Method(FedIvon, IvonClient),
     "flipout": Method(Fischer, VariationalClient),
     "mc-dropout": Method(FedAvg, PointClient),
+    "bayes-admm": Method(BayesAdmm, BayesAdmmClient),
+    "bregman-admm": Method(BayesAdmm, BayesAdmmClient),
+    "pvi": Method(BayesAdmm, BayesAdmmClient),
+    "fed-admm": Method(FedAdmm, FedAdmmClient),
+    "feddyn": Method(FedAdmm, FedAdmmClient),
 }
 
 

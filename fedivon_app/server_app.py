@@ -74,6 +74,7 @@ def _run(grid: Grid, run: Run, checkpoint: Checkpoint | None) -> None:
     run.write("model.json", json.dumps(known) + "\n")
     data = settings.data.model_copy(update={"num_classes": num_classes})  # a node's own file may lack some classes
     strategy = method(settings.strategy).strategy(settings.model_copy(update={"data": data}), shape, num_classes)
+    strategy.run_folder = run.folder
     strategy.summary()
     done, strategy.payload = 0, Payload(strategy.initial(flat.mean()), flat.buffers)
     strategy.first_extremes = extremes(strategy.payload.posterior)
@@ -135,6 +136,7 @@ class Recorder:
         stops = server_round in (settings.rounds, settings.run.stop_after)
         if stops or server_round % settings.run.checkpoint_every == 0:
             self.run.save(server_round, payload, state)
+            self.strategy.saved()
         log.info(progress(record, settings.rounds))
 
     def keep_last(self) -> None:

@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from math import cos, exp, pi
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -55,6 +56,9 @@ class PosteriorStrategy(Strategy):
         self.record: dict[str, Any] = {}  # the round's line of metrics
         self._asked: list[Node] = []
         self.first_extremes: dict[str, float] = {}  # of the posterior before round 1
+        self.run_folder: Path | None = None
+        self.last_merged: dict[int, int] = {}  # by partition, the last round in which its reply was merged
+        self._saved_merged: dict[int, int] = {}  # the same in the last checkpoint
         self._settings_json = settings.model_dump_json()
 
     # What a method may override.
@@ -79,10 +83,16 @@ class PosteriorStrategy(Strategy):
 
     def state(self) -> dict[str, np.ndarray]:
         """What the strategy itself carries from round to round, for the checkpoint."""
-        return {}
+        return {"last_merged": np.array(sorted(self.last_merged.items()), np.int64).reshape(-1, 2)}
 
     def load_state(self, state: dict[str, np.ndarray]) -> None:
         """Takes back what `state` gave."""
+        self.last_merged = dict(state.get("last_merged", np.empty((0, 2))).tolist())
+        self.saved()
+
+    def saved(self) -> None:
+        """Says that a checkpoint of this round was written: nobody will ask for what was before it."""
+        self._saved_merged = dict(self.last_merged)
 
     # Rounds, in Flower's terms.
 
@@ -128,8 +138,8 @@ class PosteriorStrategy(Strategy):
     ) -> Iterable[Message]:
         self.roll_call.call(grid, self._content({"round": server_round}))
         rate = learning_rate(self.settings.client, server_round, self.settings.rounds)
-        content = self._content({**config, "round": server_round, "learning-rate": rate}, arrays)
-        messages = self._ask(self.sample(server_round), content, MessageType.TRAIN)
+        config = {**config, "round": server_round, "learning-rate": rate}
+        messages = self._ask(self.sample(server_round), config, MessageType.TRAIN, arrays)
         self.record |= {"learning_rate": rate, "bytes_down": len(messages) * num_bytes(arrays)}
         return messages
 
@@ -164,6 +174,7 @@ class PosteriorStrategy(Strategy):
         if previous.buffers is not None:
             buffers = np.average([r.payload.buffers for r in good], axis=0, weights=weights).astype(np.float32)
         self.payload = Payload(merged, buffers, previous.extras)
+        self.last_merged |= dict.fromkeys((reply.partition for reply in good), server_round)
         loss = float(np.average([r.metrics["loss"] for r in good], weights=[r.num_examples for r in good]))
         self.record |= {"train_loss": loss, "posterior": extremes(merged)}
         return self.arrays(), MetricRecord({"loss": loss, "num-examples": sum(r.num_examples for r in good)})
@@ -193,7 +204,7 @@ class PosteriorStrategy(Strategy):
         if not every or (server_round % every and server_round != self.settings.rounds):
             return []
         able = [node for node in self.roll_call.nodes.values() if node.num_test]
-        return self._ask(able, self._content({**config, "round": server_round}, arrays), MessageType.EVALUATE)
+        return self._ask(able, {**config, "round": server_round}, MessageType.EVALUATE, arrays)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """The clients' scores, pooled from their sufficient statistics."""
@@ -226,9 +237,19 @@ class PosteriorStrategy(Strategy):
         records = {"posterior": arrays} if arrays is not None else {}
         return RecordDict(records | {"config": ConfigRecord({**config, "settings": self._settings_json})})
 
-    def _ask(self, nodes: list[Node], content: RecordDict, kind: str) -> list[Message]:
+    def _ask(self, nodes: list[Node], config: dict[str, Any], kind: str, arrays: ArrayRecord) -> list[Message]:
         self._asked = nodes
-        return [Message(content, node.node_id, kind) for node in nodes]
+        return [Message(self._content(config | self._memory_of(node), arrays), node.node_id, kind) for node in nodes]
+
+    def _memory_of(self, node: Node) -> dict[str, Any]:
+        """What a client must know of the others, and to find what it kept (clients/memory.py)."""
+        folder, partition = self.run_folder, node.partition
+        place = {"run": folder.name if folder else "run"}
+        if folder and self.settings.run.client_state == "run":
+            place["client-state"] = str(folder / "clients")
+        place["total-examples"] = sum(node.num_train for node in self.roll_call.nodes.values())
+        last, oldest = self.last_merged.get(partition, 0), self._saved_merged.get(partition, 0)
+        return place | {"last-merged": last, "oldest-needed": oldest}
 
     def _partition_of(self) -> dict[int, int]:
         return {node.node_id: node.partition for node in self._asked}

@@ -53,6 +53,12 @@ class Flat:
             if parameter.grad is not gradient:
                 parameter.grad = gradient
 
+    def as_parameter(self) -> nn.Parameter:
+        """All parameters as one, for an optimizer: it shares the vector, and its gradient is the flat one."""
+        whole = nn.Parameter(self.vector)
+        whole.grad = self.gradient
+        return whole
+
     def load(self, mean: Array) -> None:
         """Copy a vector of the same length into the parameters."""
         self._check_views()

@@ -153,6 +153,10 @@ class RunSettings(Section):
 
     folder: str | None = Field(None, description="where run folders are made; default ~/fedivon-runs")
     checkpoint_every: int = Field(10, ge=1)
+    client_state: Literal["node", "run"] = Field(
+        "node",
+        description="where clients keep what lasts: each on its own disk, or in the run's folder, as a simulation can",
+    )
     stop_after: int | None = Field(None, ge=1, description="stop after this round, to be resumed later")
 
 

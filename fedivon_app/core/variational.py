@@ -39,7 +39,7 @@ class VariationalNetwork:
     def __init__(self, flat: Flat, sigma: np.ndarray | float, flipout: bool = True, smallest_sigma: float = 1e-5):
         self.flat, self.flipout = flat, flipout
         bounded = torch.as_tensor(np.maximum(sigma, smallest_sigma), dtype=torch.float32, device=flat.vector.device)
-        self.mean = nn.Parameter(flat.vector)
+        self.mean = flat.as_parameter()
         self.rho = nn.Parameter(inverse_softplus(bounded.expand(len(flat)).clone()))
         self.zero_gradient()
 
@@ -49,7 +49,6 @@ class VariationalNetwork:
 
     def zero_gradient(self) -> None:
         self.flat.zero_gradient()
-        self.mean.grad = self.flat.gradient
         self.rho.grad = torch.zeros_like(self.rho)
 
     def __call__(self, inputs: Tensor) -> Tensor:

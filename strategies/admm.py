@@ -1,0 +1,108 @@
+"""The ADMM family's servers: BayesADMM and what it becomes with other steps, and federated ADMM on points."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from fedivon_app.core.duality import Space, dual_step, reference
+from fedivon_app.core.posterior import Posterior
+from strategies.base import MergeSettings, PosteriorStrategy
+from strategies.wire import Reply
+
+
+class AdmmMergeSettings(MergeSettings):
+    rule: Literal["admm"] = "admm"
+    weighting: Literal["equal"] = "equal"
+    rho: float = Field(1.0, gt=0, description="how strongly clients are tied to the server")
+    dual_step: float = Field(1.0, ge=0, description="gamma")
+    prior_precision: float = Field(1.0, gt=0, description="delta, of the prior N(0, 1/delta)")
+
+
+class BayesAdmmMergeSettings(AdmmMergeSettings):
+    alpha: float | None = Field(None, gt=0, le=1, description="share of prior and duals; none: 1/(1 + rho K); PVI: 1")
+    dual_space: Space = Field("natural", description="of the dual step; expectation: BregmanADMM")
+    smallest_precision: float = Field(
+        1e-6, gt=0, description="a smaller merged precision is raised to this, and counted"
+    )
+
+
+class Admm(PosteriorStrategy):
+    """What both servers have: the sums of all clients' duals, which follow from what comes in."""
+
+    duals: tuple[str, ...] = ("v",)
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.sums: dict[str, np.ndarray] = {}
+
+    @property
+    def clients(self) -> int:
+        """K, of all clients, those absent from a round included."""
+        return self.settings.data.clients or len(self.roll_call.nodes)
+
+    def add_duals(self, *steps: np.ndarray) -> list[np.ndarray]:
+        for name, step in zip(self.duals, steps, strict=True):
+            self.sums[name] = self.sums.get(name, 0) + step
+        return [self.sums[name] for name in self.duals]
+
+    def state(self) -> dict[str, np.ndarray]:
+        return super().state() | {f"sum_{name}": array for name, array in self.sums.items()}
+
+    def load_state(self, state: dict[str, np.ndarray]) -> None:
+        super().load_state(state)
+        self.sums = {name: state[f"sum_{name}"] for name in self.duals if f"sum_{name}" in state}
+
+
+class BayesAdmm(Admm):
+    """BayesADMM's server (Moellenhoff et al. 2025, Algorithm 1, lines 9 to 11), K clients, alpha = 1/(1 + rho K):
+
+    s = (1 - alpha) mean(s_k) + alpha (delta + sum u_k), m = [(1 - alpha) mean(s_k m_k) + alpha sum v_k] / s.
+    With alpha = 1 and rho = 1 it is PVI, with the dual step in expectation parameters BregmanADMM.
+    """
+
+    Settings = BayesAdmmMergeSettings
+    duals = ("v", "u")
+
+    def initial(self, mean: np.ndarray) -> Posterior:
+        return Posterior(mean, np.full_like(mean, self.settings.merge.prior_precision))
+
+    def merge(self, replies: Sequence[Reply], weights: np.ndarray, previous: Posterior) -> Posterior:
+        merge = self.settings.merge
+        server = reference(previous, self.record["round"], merge.prior_precision)
+        precision, shift = np.zeros(len(previous)), np.zeros(len(previous))
+        for reply in replies:
+            sum_v, sum_u = self.add_duals(*dual_step(reply.posterior, server, merge.dual_step, merge.dual_space))
+            own = reply.posterior.precision.astype(np.float64)
+            precision += own / len(replies)
+            shift += own * reply.posterior.mean / len(replies)
+        alpha = merge.alpha or 1 / (1 + merge.rho * self.clients)
+        precision = (1 - alpha) * precision + alpha * (merge.prior_precision + sum_u)
+        shift = (1 - alpha) * shift + alpha * sum_v
+        low = precision < merge.smallest_precision
+        self.record["floored_precisions"] = int(low.sum())
+        precision[low] = merge.smallest_precision
+        return Posterior(shift / precision, precision)
+
+
+class FedAdmm(Admm):
+    """Federated ADMM's server (Moellenhoff et al. 2025, Figure 2a, line 3): unit covariance, a point and its duals.
+
+    m = (rho K mean(m_k) + sum v_k) / (delta + rho K); with delta = 0 FedDyn's (Acar et al. 2021, h = -sum v_k / K).
+    """
+
+    class Settings(AdmmMergeSettings):
+        prior_precision: float = Field(1.0, ge=0, description="delta, of the prior N(0, 1/delta)")
+
+    def merge(self, replies: Sequence[Reply], weights: np.ndarray, previous: Posterior) -> Posterior:
+        merge = self.settings.merge
+        mean = np.zeros(len(previous))
+        for reply in replies:
+            own = reply.posterior.mean.astype(np.float64)
+            mean += own / len(replies)
+            (sum_v,) = self.add_duals(merge.dual_step * (own - previous.mean))
+        tie = merge.rho * self.clients
+        return Posterior((tie * mean + sum_v) / (merge.prior_precision + tie))

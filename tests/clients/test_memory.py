@@ -1,0 +1,91 @@
+"""What a client keeps: over rounds, over a restart of its node, and back to where the server is."""
+
+import numpy as np
+import pytest
+from flwr.app import RecordDict
+
+from clients.data import partition_of
+from clients.memory import Memory
+from fedivon_app.core.codec import Payload
+from fedivon_app.core.settings import compose
+from fedivon_app.methods import method, settings_of
+from fedivon_app.prepare import prepare
+
+
+def kept(value: float) -> dict:
+    return {"v": np.full(3, value), "step": np.array([int(value)])}
+
+
+def test_what_was_kept_comes_back_from_flowers_state_or_from_the_disk(tmp_path):
+    memory = Memory(RecordDict(), tmp_path / "a")
+    assert memory.recall(0) == {}
+    memory.keep(4, kept(4.0), 0)
+    restarted = Memory(RecordDict(), tmp_path / "a")
+    for one in (memory, restarted):
+        assert one.recall(4)["v"].tolist() == [4.0] * 3 and one.recall(4)["v"].dtype == np.float64
+    (tmp_path / "a" / "round-000004.safetensors").unlink()
+    assert memory.recall(4)["step"].tolist() == [4]
+    with pytest.raises(ValueError, match="kept in round 4 is gone: there is no .*round-000004"):
+        restarted.recall(4)
+
+
+def test_a_client_goes_back_to_where_the_server_is(tmp_path):
+    memory = Memory(RecordDict(), tmp_path)
+    for server_round in (1, 3, 7):
+        memory.keep(server_round, kept(server_round), oldest=1)
+    assert memory.recall(3)["v"][0] == 3
+    assert memory.recall(0) == {}
+    memory.keep(8, kept(8), oldest=3)  # nobody will ask for round 1 again
+    assert sorted(int(path.stem[-6:]) for path in tmp_path.iterdir()) == [3, 7, 8]
+
+
+def test_another_runs_memory_is_not_this_ones(tmp_path):
+    state = RecordDict()
+    Memory(state, tmp_path / "one").keep(2, kept(2), 0)
+    with pytest.raises(ValueError, match="is gone"):
+        Memory(state, tmp_path / "other").recall(2)
+
+
+def rounds(strategy, tmp_path, numbers, restart=False, **overrides):
+    """A client's replies in these rounds of a run, each (round, last merged)."""
+    words = [f"{key.replace('__', '.')}={value}" for key, value in overrides.items()]
+    settings = compose(settings_of, "demo", strategy, words)
+    part = partition_of(settings, {"partition-id": 3, "num-partitions": 20})
+    flat = prepare(settings)[0]
+    start = Payload(method(strategy).strategy(settings).initial(flat.mean()))
+    state, results = RecordDict(), []
+    for number, last in numbers:
+        state = RecordDict() if restart else state
+        client = method(strategy).client(settings, part, state, tmp_path)
+        arrays = client.codec.encode(start)
+        config = {"keys": list(arrays), "round": number, "learning-rate": settings.client.learning_rate}
+        results.append(client.fit(list(arrays.values()), config | {"last-merged": last, "total-examples": 100})[0])
+    return results
+
+
+STATEFUL = ["bayes-admm", "bregman-admm", "pvi", "fed-admm", "feddyn"]
+
+
+@pytest.mark.parametrize("strategy", STATEFUL)
+def test_duals_change_what_a_client_does_and_survive_a_restart(strategy, tmp_path):
+    one = rounds(strategy, tmp_path / "a", [(2, 0), (3, 2)])
+    same = rounds(strategy, tmp_path / "b", [(2, 0), (3, 2)], restart=True)
+    fresh = rounds(strategy, tmp_path / "c", [(2, 0), (3, 0)])
+    np.testing.assert_array_equal(one[1][0], same[1][0])
+    assert not np.array_equal(one[1][0], fresh[1][0])
+
+
+@pytest.mark.parametrize("strategy", STATEFUL)
+def test_a_reply_that_was_lost_is_as_if_it_had_not_been(strategy, tmp_path):
+    """Round 3's reply did not count: round 4 starts from what was kept in round 2."""
+    lost = rounds(strategy, tmp_path / "a", [(2, 0), (3, 2), (4, 2)])
+    never = rounds(strategy, tmp_path / "b", [(2, 0), (4, 2)])
+    np.testing.assert_array_equal(lost[2][0], never[1][0])
+
+
+def test_adams_moments_can_be_kept(tmp_path):
+    kept_on = rounds("fedavg", tmp_path / "a", [(2, 0), (3, 2)], client__optimizer_state="kept")
+    fresh = rounds("fedavg", tmp_path / "b", [(2, 0), (3, 2)])
+    np.testing.assert_array_equal(kept_on[0][0], fresh[0][0])
+    assert not np.array_equal(kept_on[1][0], fresh[1][0])
+    assert not (tmp_path / "b").exists()
