@@ -37,6 +37,7 @@ class Task:
     server_round: int = 1
     total_examples: int = 0  # of all clients
     memory: dict[str, np.ndarray] = field(default_factory=dict)  # what lasts: read and changed by `train`
+    extras: dict[str, np.ndarray] = field(default_factory=dict)  # what the method adds to a posterior: the same
 
     def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Every example once an epoch, shuffled."""
@@ -97,9 +98,9 @@ class PosteriorClient(NumPyClient):
         began = time.perf_counter()
         start = self.codec.decode(dict(zip(config["keys"], parameters, strict=True)))
         memory = self.memory(config)
-        task = self.task(config)
+        task = replace(self.task(config), extras=dict(start.extras))
         if self.remembers:
-            task = replace(task, memory=memory.recall(config.get("last-merged", 0)))
+            task.memory.update(memory.recall(config.get("last-merged", 0)))
         self.flat.load(start.posterior.mean)
         if start.buffers is not None:
             self.flat.load_buffers(start.buffers)
@@ -107,7 +108,7 @@ class PosteriorClient(NumPyClient):
         posterior = self.train(start, task)
         if self.remembers:
             memory.keep(config["round"], task.memory, config.get("oldest-needed", 0))
-        result = self.codec.encode(Payload(posterior, self.flat.buffers, start.extras), start)
+        result = self.codec.encode(Payload(posterior, self.flat.buffers, task.extras), start)
         metrics = {"loss": float(self.loss_sum) / max(self.steps, 1), **self.metrics}
         metrics["seconds"] = time.perf_counter() - began
         return [result[key] for key in config["keys"]], len(task.labels), metrics

@@ -21,11 +21,15 @@ class PointSettings(ClientSettings):
     momentum: float = Field(0.0, ge=0, lt=1, description="sgd only")
     weight_decay: float = Field(0.0, ge=0)
     clip_norm: float | None = Field(None, gt=0, description="largest norm of a minibatch's gradient")
+    proximal: float = Field(0.0, ge=0, description="FedProx's mu: pull towards the server's point")
     optimizer_state: Literal["fresh", "kept"] = Field("fresh", description="Adam's moments, from round to round")
 
 
 class PointClient(PosteriorClient):
-    """FedAvg's client (McMahan et al. 2017): a first-order optimizer from the server's point, fresh in every round."""
+    """FedAvg's client (McMahan et al. 2017): a first-order optimizer from the server's point, fresh in every round.
+
+    With `proximal` mu it is FedProx's (Li et al. 2020): the loss gains mu/2 |theta - server|^2.
+    """
 
     Settings = PointSettings
     penalty: Callable[[Tensor], Tensor] | None = None  # gradient of what a method adds to the loss, at the flat weights
@@ -37,12 +41,14 @@ class PointClient(PosteriorClient):
     def train(self, start: Payload, task: Task) -> Posterior:
         flat, client = self.flat, self.settings.client
         optimizer, weights = self.optimizer(task)
+        anchor, pull = flat.vector.clone(), client.proximal
         for inputs, labels in task.batches():
             flat.zero_gradient()
             self.loss(inputs, labels).backward()
             if self.penalty is not None:
-                with torch.no_grad():
-                    flat.gradient.add_(self.penalty(flat.vector))
+                flat.gradient.add_(self.penalty(flat.vector))
+            if pull:
+                flat.gradient.add_(flat.vector - anchor, alpha=pull)
             if client.clip_norm:
                 torch.nn.utils.clip_grad_norm_(weights, client.clip_norm)
             optimizer.step()

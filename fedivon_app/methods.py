@@ -10,7 +10,9 @@ from pydantic import create_model, model_validator
 from clients.admm import BayesAdmmClient, FedAdmmClient
 from clients.base import PosteriorClient
 from clients.ivon import IvonClient
+from clients.laplace import FedLapCovClient, FedLaplaceClient
 from clients.point import PointClient
+from clients.scaffold import ScaffoldClient
 from clients.variational import VariationalClient
 from fedivon_app.core.settings import Settings, nearest
 from strategies.admm import BayesAdmm, FedAdmm
@@ -19,6 +21,7 @@ from strategies.base import PosteriorStrategy
 from strategies.fedavg import FedAvg
 from strategies.fedivon import FedIvon
 from strategies.fischer import Fischer
+from strategies.scaffold import Scaffold
 
 
 class Method(NamedTuple):
@@ -36,6 +39,11 @@ METHODS: dict[str, Method] = {
     "pvi": Method(BayesAdmm, BayesAdmmClient),
     "fed-admm": Method(FedAdmm, FedAdmmClient),
     "feddyn": Method(FedAdmm, FedAdmmClient),
+    "fedlap": Method(FedAdmm, FedAdmmClient),
+    "fedlap-cov": Method(BayesAdmm, FedLapCovClient),
+    "fedlaplace": Method(FedIvon, FedLaplaceClient),
+    "fedprox": Method(FedAvg, PointClient),
+    "scaffold": Method(Scaffold, ScaffoldClient),
 }
 
 

@@ -76,7 +76,8 @@ def _run(grid: Grid, run: Run, checkpoint: Checkpoint | None) -> None:
     strategy = method(settings.strategy).strategy(settings.model_copy(update={"data": data}), shape, num_classes)
     strategy.run_folder = run.folder
     strategy.summary()
-    done, strategy.payload = 0, Payload(strategy.initial(flat.mean()), flat.buffers)
+    mean = flat.mean()
+    done, strategy.payload = 0, Payload(strategy.initial(mean), flat.buffers, strategy.initial_extras(mean))
     strategy.first_extremes = extremes(strategy.payload.posterior)
     if checkpoint is not None:
         done, strategy.payload, state = checkpoint

@@ -20,10 +20,12 @@ class AdmmMergeSettings(MergeSettings):
     rho: float = Field(1.0, gt=0, description="how strongly clients are tied to the server")
     dual_step: float = Field(1.0, ge=0, description="gamma")
     prior_precision: float = Field(1.0, gt=0, description="delta, of the prior N(0, 1/delta)")
+    alpha: float | None = Field(
+        None, gt=0, le=1, description="share of prior and duals; none: ADMM's, by rho and the number of clients; PVI: 1"
+    )
 
 
 class BayesAdmmMergeSettings(AdmmMergeSettings):
-    alpha: float | None = Field(None, gt=0, le=1, description="share of prior and duals; none: 1/(1 + rho K); PVI: 1")
     dual_space: Space = Field("natural", description="of the dual step; expectation: BregmanADMM")
     smallest_precision: float = Field(
         1e-6, gt=0, description="a smaller merged precision is raised to this, and counted"
@@ -92,6 +94,7 @@ class FedAdmm(Admm):
     """Federated ADMM's server (Moellenhoff et al. 2025, Figure 2a, line 3): unit covariance, a point and its duals.
 
     m = (rho K mean(m_k) + sum v_k) / (delta + rho K); with delta = 0 FedDyn's (Acar et al. 2021, h = -sum v_k / K).
+    With alpha = 1, rho = delta and damped dual steps it is FedLap's (Swaroop et al. 2025): m = sum v_k / delta.
     """
 
     class Settings(AdmmMergeSettings):
@@ -104,5 +107,7 @@ class FedAdmm(Admm):
             own = reply.posterior.mean.astype(np.float64)
             mean += own / len(replies)
             (sum_v,) = self.add_duals(merge.dual_step * (own - previous.mean))
+        if merge.alpha is not None:
+            return Posterior((1 - merge.alpha) * mean + merge.alpha * sum_v / merge.prior_precision)
         tie = merge.rho * self.clients
         return Posterior((tie * mean + sum_v) / (merge.prior_precision + tie))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import cos, exp, pi
 from pathlib import Path
 from typing import Any, Literal
@@ -67,6 +67,14 @@ class PosteriorStrategy(Strategy):
         """The server's posterior before round 1, around the network's initial weights."""
         precision = self.settings.client.initial_precision
         return Posterior(mean, None if precision is None else np.full_like(mean, precision))
+
+    def initial_extras(self, mean: np.ndarray) -> dict[str, np.ndarray]:
+        """What the method adds to the posterior on the wire, before round 1."""
+        return {}
+
+    def merge_extras(self, replies: Sequence[Reply], previous: Payload) -> Mapping[str, np.ndarray]:
+        """The same after a round."""
+        return previous.extras
 
     def merge(self, replies: Sequence[Reply], weights: np.ndarray, previous: Posterior) -> Posterior:
         """The server's next posterior; here by the rule of the settings."""
@@ -173,7 +181,7 @@ class PosteriorStrategy(Strategy):
             raise RunError(f"round {server_round}: the run diverged; {why}")
         if previous.buffers is not None:
             buffers = np.average([r.payload.buffers for r in good], axis=0, weights=weights).astype(np.float32)
-        self.payload = Payload(merged, buffers, previous.extras)
+        self.payload = Payload(merged, buffers, self.merge_extras(good, previous))
         self.last_merged |= dict.fromkeys((reply.partition for reply in good), server_round)
         loss = float(np.average([r.metrics["loss"] for r in good], weights=[r.num_examples for r in good]))
         self.record |= {"train_loss": loss, "posterior": extremes(merged)}

@@ -1,0 +1,123 @@
+"""Every point method on logistic regression over clients that differ, with real clients and several local steps.
+
+The labels are noisy, so that the pooled optimum is finite; it is where the gradient of the pooled loss vanishes.
+"""
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import RecordDict
+
+from clients.data import Partition
+from datasets.base import Source
+from fedivon_app.core.codec import Payload
+from fedivon_app.core.flat import Flat
+from fedivon_app.core.laplace import curvature_diagonal
+from fedivon_app.core.models import build
+from fedivon_app.methods import method, settings_of
+from strategies.wire import Reply
+
+K, EACH, FEATURES, CLASSES = 3, 40, 3, 3
+
+
+def world() -> Source:
+    """Clients with inputs of their own and mostly one label each."""
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.standard_normal((EACH, FEATURES)) + shift for shift in (-1.0, 0.0, 1.0)]).astype(np.float32)
+    y = np.concatenate([np.where(rng.random(EACH) < 0.6, k, rng.integers(0, CLASSES, EACH)) for k in range(K)])
+    return Source("convex", x, y, x, y, CLASSES)
+
+
+SOURCE = world()
+
+
+def pooled_gradient(mean: np.ndarray, decay: float = 0.0) -> float:
+    """The norm of the gradient of the mean loss over all clients, and of decay |mean|^2 / 2."""
+    flat = Flat(build("linear", (FEATURES,), CLASSES))
+    flat.load(mean)
+    inputs, labels = torch.from_numpy(SOURCE.x_train), torch.from_numpy(SOURCE.y_train)
+    torch.nn.functional.cross_entropy(flat.module(inputs), labels).backward()
+    return float((flat.gradient + decay * flat.vector).norm())
+
+
+def federate(name, rounds, client, merge, state_root, clients_of=None):
+    values = {"experiment": "convex", "strategy": name, "client": client, "merge": merge, "data": {"clients": K}}
+    settings = settings_of(name).model_validate(values | {"model": {"name": "linear"}})
+    strategy = method(name).strategy(settings)
+    torch.manual_seed(0)
+    mean = Flat(build("linear", (FEATURES,), CLASSES)).mean()
+    payload = Payload(strategy.initial(mean), None, strategy.initial_extras(mean))
+    states = [RecordDict() for _ in range(K)]
+    for number in range(1, rounds + 1):
+        replies = []
+        for k in range(K):
+            rows = np.arange(k * EACH, (k + 1) * EACH)
+            one = method(name).client(settings, Partition(k, SOURCE, rows, rows), states[k], state_root)
+            arrays = one.codec.encode(payload)
+            config = {"keys": list(arrays), "round": number, "learning-rate": settings.client.learning_rate}
+            config |= {"last-merged": number - 1, "total-examples": K * EACH, "oldest-needed": number - 1}
+            out, size, metrics = one.fit(list(arrays.values()), config)
+            replies.append(Reply(k, size, 0, one.codec.decode(dict(zip(arrays, out, strict=True))), metrics))
+        strategy.record = {"round": number}
+        weights = strategy.weights(replies, payload.posterior)
+        merged = strategy.merge(replies, weights, payload.posterior)
+        payload = Payload(merged, None, strategy.merge_extras(replies, payload))
+    return payload.posterior
+
+
+LOCAL = {"batch_size": EACH, "epochs": 10, "optimizer": "sgd", "learning_rate": 0.5}  # ten full-batch steps
+
+
+def test_an_average_of_points_is_not_the_pooled_optimum(tmp_path):
+    reached = federate("fedavg", 60, LOCAL, {}, tmp_path)
+    assert pooled_gradient(reached.mean) > 0.02
+
+
+@pytest.mark.parametrize(
+    ("name", "client", "merge"),
+    [
+        ("scaffold", {}, {"weighting": "equal"}),
+        ("feddyn", {"loss": "share"}, {"rho": 0.1, "dual_step": 0.1, "prior_precision": 0.0}),
+        ("fed-admm", {}, {"rho": 10.0, "dual_step": 10.0, "prior_precision": 1e-3}),
+        ("fedlap", {"temperature": 20.0}, {"rho": 1.0, "alpha": 1.0, "dual_step": 0.3, "prior_precision": 1.0}),
+    ],
+)
+def test_points_with_duals_or_controls_reach_it(name, client, merge, tmp_path):
+    """With a prior N(0, 1/delta) beside sum loss / tau it is where delta tau m / N comes to the gradient."""
+    reached = federate(name, 150, LOCAL | client, merge, tmp_path)
+    decay = merge.get("prior_precision", 0) * client.get("temperature", 1) / (K * EACH)
+    assert pooled_gradient(reached.mean, decay) < 0.002
+
+
+def test_a_proximal_term_holds_a_client_near_the_server(tmp_path):
+    far, near = (
+        federate("fedprox", 1, LOCAL | {"proximal": mu, "optimizer_state": "fresh"}, {}, tmp_path / str(mu)).mean
+        for mu in (0.0, 1.0)
+    )
+    torch.manual_seed(0)
+    start = Flat(build("linear", (FEATURES,), CLASSES)).mean()
+    assert 0 < np.linalg.norm(near - start) < 0.7 * np.linalg.norm(far - start)
+
+
+@pytest.mark.parametrize("name", ["fedlap-cov", "bayes-admm", "pvi"])
+def test_posteriors_with_duals_come_near_it_and_know_their_precision(name, tmp_path):
+    """The precision at the end is the prior's and the clients' curvatures, as far as their own can tell."""
+    merge = {"rho": 1.0, "dual_step": 0.2, "prior_precision": 1.0} | ({} if name == "bayes-admm" else {"alpha": 1.0})
+    client = LOCAL if name == "fedlap-cov" else {"batch_size": EACH, "epochs": 60, "learning_rate": 0.02}
+    if name != "fedlap-cov":
+        client |= {"hess_init": 0.1, "beta2": 0.95, "rescale_lr": False, "momentum": "fresh", "mc_samples": 4}
+    reached = federate(name, 40, client, merge, tmp_path)
+    assert pooled_gradient(reached.mean) < 0.035
+    flat = Flat(build("linear", (FEATURES,), CLASSES))
+    flat.load(reached.mean)
+
+    inputs, labels = torch.from_numpy(SOURCE.x_train), torch.from_numpy(SOURCE.y_train)
+    expected = 1.0 + K * EACH * curvature_diagonal(flat, inputs, labels).numpy()
+    np.testing.assert_allclose(reached.precision, expected, rtol=0.35)
+
+
+def test_fedlaplace_adds_up_what_the_clients_know(tmp_path):
+    client = LOCAL | {"curvature": "ggn", "prior_strength": 1.0, "first_precision": 0.5}
+    one = federate("fedlaplace", 1, client, {"rule": "product"}, tmp_path)
+    two = federate("fedlaplace", 2, client, {"rule": "product"}, tmp_path)
+    assert (one.precision > 0.5).all() and (two.precision > one.precision).all()
