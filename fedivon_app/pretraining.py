@@ -32,6 +32,11 @@ def pretrain(settings: Settings, start: Payload, flat: Flat) -> Payload:
     client = method(settings.strategy).client(
         settings.model_copy(update={"client": client_settings}), Partition(0, source, train, validation)
     )
+    if client.remembers:
+        raise SettingsError(
+            "pretraining is for methods whose clients keep nothing from round to round, "
+            f"and those of {settings.strategy} do"
+        )
     images, labels = client.examples("train", validation)
     codec, payload, best, best_accuracy, waited = Raw(), start, start, -1.0, 0
     for epoch in range(1, plan.epochs + 1):

@@ -76,8 +76,7 @@ def _run(grid: Grid, run: Run, checkpoint: Checkpoint | None) -> None:
     strategy = method(settings.strategy).strategy(settings.model_copy(update={"data": data}), shape, num_classes)
     strategy.run_folder = run.folder
     strategy.summary()
-    mean = flat.mean()
-    done, strategy.payload = 0, Payload(strategy.initial(mean), flat.buffers, strategy.initial_extras(mean))
+    done, strategy.payload = 0, strategy.begin(flat.mean(), flat.buffers)
     strategy.first_extremes = extremes(strategy.payload.posterior)
     if checkpoint is not None:
         done, strategy.payload, state = checkpoint

@@ -63,6 +63,10 @@ class PosteriorStrategy(Strategy):
 
     # What a method may override.
 
+    def begin(self, mean: np.ndarray, buffers: np.ndarray | None = None) -> Payload:
+        """What is sent in round 1, around the network's initial weights."""
+        return Payload(self.initial(mean), buffers, self.initial_extras(mean))
+
     def initial(self, mean: np.ndarray) -> Posterior:
         """The server's posterior before round 1, around the network's initial weights."""
         precision = self.settings.client.initial_precision

@@ -132,7 +132,7 @@ def client_rounds(folder: Path) -> dict[str, float]:
 
 
 def _payload(settings: Settings, flat: Flat) -> Payload:
-    return Payload(method(settings.strategy).strategy(settings).initial(flat.mean()), flat.buffers)
+    return method(settings.strategy).strategy(settings).begin(flat.mean(), flat.buffers)
 
 
 def merge_speed(rule: str, clients: int = 20, size: int = 1_000_000) -> float:

@@ -46,7 +46,7 @@ def federate(name, rounds, client, merge, state_root, clients_of=None):
     strategy = method(name).strategy(settings)
     torch.manual_seed(0)
     mean = Flat(build("linear", (FEATURES,), CLASSES)).mean()
-    payload = Payload(strategy.initial(mean), None, strategy.initial_extras(mean))
+    payload = strategy.begin(mean)
     states = [RecordDict() for _ in range(K)]
     for number in range(1, rounds + 1):
         replies = []

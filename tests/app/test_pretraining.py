@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 from clients.data import division, tensors
-from fedivon_app.core.codec import Payload
 from fedivon_app.core.metrics import classification
 from fedivon_app.core.predict import predict_mean
 from fedivon_app.core.settings import SettingsError, compose
-from fedivon_app.methods import METHODS, method, settings_of
+from fedivon_app.methods import method, settings_of
 from fedivon_app.prepare import prepare
 from fedivon_app.pretraining import examples, pretrain
 
@@ -23,12 +22,12 @@ def accuracy(settings, flat, parts, payload):
     return classification(predict_mean(flat, payload.posterior, images), labels.numpy())["accuracy"]
 
 
-@pytest.mark.parametrize("strategy", METHODS)
+@pytest.mark.parametrize("strategy", ["fedavg", "fedivon", "flipout", "mc-dropout", "fedlaplace"])
 def test_every_method_starts_better_after_it(strategy):
     rate = "client.learning_rate=0.3" if strategy == "fedivon" else "client.learning_rate=0.01"
     settings = settings_with(rate, strategy=strategy)
     flat, _, _, parts = prepare(settings)
-    start = Payload(method(strategy).strategy(settings).initial(flat.mean()))
+    start = method(strategy).strategy(settings).begin(flat.mean())
     trained = pretrain(settings, start, flat)
     assert accuracy(settings, flat, parts, trained) > max(0.6, accuracy(settings, flat, parts, start))
     assert (trained.posterior.precision is None) == (start.posterior.precision is None)
@@ -40,7 +39,7 @@ def test_it_ends_when_the_validation_accuracy_no_longer_rises(caplog):
     """With a rate of nothing no epoch is better than the first, so it ends after 1 + patience."""
     settings = settings_with("pretraining.patience=2", "client.learning_rate=1e-12", "pretraining.epochs=50")
     flat, _, _, _ = prepare(settings)
-    start = Payload(method("flipout").strategy(settings).initial(flat.mean()))
+    start = method("flipout").strategy(settings).begin(flat.mean())
     with caplog.at_level("INFO", logger="fedivon"):
         pretrain(settings, start, flat)
     epochs = [record.getMessage() for record in caplog.records if record.getMessage().startswith("pretraining epoch")]
@@ -62,6 +61,9 @@ def test_without_data_it_says_so(tmp_path):
     words = ["data.source=nodes", "data.shape=[8,8,1]", "data.num_classes=10"]
     with pytest.raises(SettingsError, match="pretraining needs data on the server"):
         examples(settings_with(*words))
+    settings = settings_with(strategy="bayes-admm")
+    with pytest.raises(SettingsError, match="clients keep nothing from round to round, and those of bayes-admm do"):
+        pretrain(settings, method("bayes-admm").strategy(settings).begin(np.zeros(3)), None)
     with pytest.raises(SettingsError, match="is 1: too few to train and validate"):
         examples(settings_with("pretraining.fraction=0.001"))
     x, y = np.zeros((40, 8, 8), np.uint8), np.arange(40) % 10

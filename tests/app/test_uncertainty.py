@@ -8,7 +8,6 @@ import pytest
 from clients.data import partition_of, tensors
 from datasets.resize import fit
 from datasets.sources import DataError, load
-from fedivon_app.core.codec import Payload
 from fedivon_app.core.metrics import auroc, classification, uncertainty
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.predict import predict_samples
@@ -34,7 +33,7 @@ def finished(folder, strategy="fedivon", *overrides) -> Run:
     settings = compose(settings_of, "demo", strategy, [*words, f"run.folder={folder}"])
     flat, _, _, _ = prepare(settings)
     kind = method(strategy)
-    payload = Payload(kind.strategy(settings).initial(flat.mean()))
+    payload = kind.strategy(settings).begin(flat.mean())
     client = kind.client(settings, partition_of(settings, {"partition-id": 0, "num-partitions": 1}))
     arrays = client.codec.encode(payload)
     config = {"keys": list(arrays), "round": 1, "learning-rate": settings.client.learning_rate}

@@ -10,7 +10,6 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from clients.data import division, partition_of
 from datasets.sources import DataError
 from fedivon_app.client_app import app
-from fedivon_app.core.codec import Payload
 from fedivon_app.core.metrics import Tally
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.settings import compose
@@ -25,7 +24,7 @@ def make(strategy: str, partition: int = 3, **overrides):
         settings, partition_of(settings, {"partition-id": partition, "num-partitions": 20})
     )
     flat = prepare(settings)[0]
-    payload = Payload(method(strategy).strategy(settings).initial(flat.mean()), flat.buffers)
+    payload = method(strategy).strategy(settings).begin(flat.mean(), flat.buffers)
     arrays = client.codec.encode(payload)
     return (
         client,

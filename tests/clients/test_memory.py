@@ -6,7 +6,6 @@ from flwr.app import RecordDict
 
 from clients.data import partition_of
 from clients.memory import Memory
-from fedivon_app.core.codec import Payload
 from fedivon_app.core.settings import compose
 from fedivon_app.methods import method, settings_of
 from fedivon_app.prepare import prepare
@@ -52,7 +51,7 @@ def rounds(strategy, tmp_path, numbers, restart=False, **overrides):
     settings = compose(settings_of, "demo", strategy, words)
     part = partition_of(settings, {"partition-id": 3, "num-partitions": 20})
     flat = prepare(settings)[0]
-    start = Payload(method(strategy).strategy(settings).initial(flat.mean()))
+    start = method(strategy).strategy(settings).begin(flat.mean())
     state, results = RecordDict(), []
     for number, last in numbers:
         state = RecordDict() if restart else state
@@ -63,7 +62,7 @@ def rounds(strategy, tmp_path, numbers, restart=False, **overrides):
     return results
 
 
-STATEFUL = ["bayes-admm", "bregman-admm", "pvi", "fed-admm", "feddyn"]
+STATEFUL = ["bayes-admm", "bregman-admm", "pvi", "fed-admm", "feddyn", "fedlap", "fedlap-cov", "scaffold"]
 
 
 @pytest.mark.parametrize("strategy", STATEFUL)
