@@ -25,8 +25,9 @@ class Evaluator:
         self.moments: dict[str, Moments] = {}  # the last predictions on the test set, by way
 
     def due(self, server_round: int) -> bool:
-        every = self.settings.evaluation.every
-        return server_round == self.settings.rounds or bool(every and server_round % every == 0)
+        plan = self.settings.evaluation
+        regular = bool(plan.every) and server_round % plan.every == 0
+        return server_round == self.settings.rounds or regular or server_round in plan.at
 
     def __call__(self, server_round: int, payload: Payload) -> dict[str, Any]:
         """`{part: {"mean": scores, "mc": scores}}`; the same weight samples in every round."""

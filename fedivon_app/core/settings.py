@@ -137,6 +137,7 @@ class EvaluationSettings(Section):
     every: int = Field(
         10, ge=0, description="rounds between server evaluations; the last round is always one; 0: only it"
     )
+    at: tuple[int, ...] = Field((), description="rounds that are scored besides")
     samples: int = Field(32, ge=0, description="Monte Carlo samples; 0: at the mean only")
     final_samples: int = Field(64, ge=0, description="Monte Carlo samples after the last round")
     clients_every: int = Field(0, ge=0, description="rounds between evaluations on the clients' test parts; 0: never")

@@ -54,6 +54,8 @@ def test_zero_means_only_the_last_round_is_scored():
     settings = demo("evaluation.every=0")
     flat, _, _, parts = prepare(settings)
     assert [r for r in range(1, 101) if Evaluator(settings, flat, parts).due(r)] == [100]
+    settings = demo("evaluation.every=0", "evaluation.at=[8,9,10]")
+    assert [r for r in range(1, 101) if Evaluator(settings, flat, parts).due(r)] == [8, 9, 10, 100]
 
 
 def test_a_server_without_data_needs_to_be_told_the_shape():
