@@ -20,7 +20,7 @@ from clients.memory import Memory, default_root
 from fedivon_app.core.codec import Codec, Payload, Raw
 from fedivon_app.core.metrics import Tally
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.core.predict import predict_mean
+from fedivon_app.core.predict import predict_point
 from fedivon_app.core.settings import ClientSettings, Settings
 
 
@@ -139,6 +139,7 @@ class PosteriorClient(NumPyClient):
         """The received (global) model at its mean on the client's own test part, as statistics that can be pooled."""
         start = self.codec.decode(dict(zip(config["keys"], parameters, strict=True)))
         images, labels = self.examples("test", self.partition.test)
-        probabilities = predict_mean(self.flat, start.posterior, images, buffers=start.buffers)
+        draws = self.settings.evaluation.samples, self.settings.seed
+        probabilities = predict_point(self.flat, start.posterior, images, *draws, buffers=start.buffers)
         tally = Tally.of(probabilities, labels.cpu().numpy())
         return tally.scores()["nll"], len(labels), tally.to_dict()

@@ -11,12 +11,13 @@ from datasets.sources import Source, load
 from fedivon_app.core.codec import Payload, Raw
 from fedivon_app.core.flat import Flat
 from fedivon_app.core.metrics import classification
-from fedivon_app.core.predict import predict_mean
+from fedivon_app.core.predict import predict_point
 from fedivon_app.core.settings import Settings, SettingsError
 from fedivon_app.methods import method
 
 log = logging.getLogger("fedivon")
 
+MASKS = 8  # of a network with dropout, averaged over for the validation
 STREAM = 0x7072  # of the seed: which examples, and which of them validate
 
 
@@ -46,7 +47,7 @@ def pretrain(settings: Settings, start: Payload, flat: Flat) -> Payload:
         payload = codec.decode(dict(zip(arrays, trained, strict=True)), payload)
         if fault := payload.fault():
             raise SettingsError(f"pretraining diverged in epoch {epoch}: {fault}; try a smaller client.learning_rate")
-        probabilities = predict_mean(flat, payload.posterior, images, buffers=payload.buffers)
+        probabilities = predict_point(flat, payload.posterior, images, MASKS, settings.seed, buffers=payload.buffers)
         accuracy = classification(probabilities, labels.cpu().numpy())["accuracy"]
         waited += 1
         if accuracy > best_accuracy:

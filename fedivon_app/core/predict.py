@@ -61,6 +61,17 @@ def predict_mean(
         return np.concatenate([batch[0].cpu().numpy() for batch in batches])
 
 
+def predict_point(
+    flat: Flat, posterior: Posterior, inputs: torch.Tensor, num_samples: int, seed: int, *, buffers: Array | None = None
+) -> np.ndarray:
+    """At the posterior's mean, (N, C) float32; a network with Monte Carlo dropout is averaged over its masks there.
+
+    Batch norm's statistics are of the outputs with dropout, and without it such a network can be far off.
+    """
+    masks = num_samples if _dropouts(flat.module) else 0
+    return predict(flat, Posterior(posterior.mean), inputs, masks, seed, buffers=buffers)
+
+
 def predict_samples(
     flat: Flat, posterior: Posterior, inputs: torch.Tensor, num_samples: int, seed: int, **options
 ) -> np.ndarray:

@@ -8,7 +8,14 @@ from fedivon_app.core.flat import Flat
 from fedivon_app.core.metrics import uncertainty
 from fedivon_app.core.models import build, with_dropout
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.core.predict import has_samples, predict, predict_mean, predict_moments, predict_samples
+from fedivon_app.core.predict import (
+    has_samples,
+    predict,
+    predict_mean,
+    predict_moments,
+    predict_point,
+    predict_samples,
+)
 
 NETWORKS = [
     ("linear", (60,)),
@@ -286,6 +293,15 @@ def test_dropout_is_on_in_samples_and_off_at_the_mean():
     moments = predict_moments(flat, point, inputs, 6, 0)
     np.testing.assert_allclose(moments.mean, samples.astype(np.float64).mean(0), atol=1e-9)
     assert moments.uncertainty()["epistemic"].max() > 0
+
+
+def test_a_network_with_dropout_is_scored_with_it():
+    flat, point, inputs = dropping()
+    np.testing.assert_array_equal(predict_point(flat, point, inputs, 6, 0), predict(flat, point, inputs, 6, 0))
+    sharp = Posterior(point.mean, np.full(len(flat), 4.0))
+    np.testing.assert_array_equal(predict_point(flat, sharp, inputs, 6, 0), predict(flat, point, inputs, 6, 0))
+    flat, posterior, inputs = network()
+    np.testing.assert_array_equal(predict_point(flat, posterior, inputs, 6, 0), predict_mean(flat, posterior, inputs))
 
 
 def test_dropout_masks_depend_on_the_seed_and_the_sample_alone():
