@@ -41,7 +41,8 @@ class PointClient(PosteriorClient):
     def train(self, start: Payload, task: Task) -> Posterior:
         flat, client = self.flat, self.settings.client
         optimizer, weights = self.optimizer(task)
-        anchor, pull = flat.vector.clone(), client.proximal
+        pull = client.proximal
+        anchor = flat.vector.clone() if pull else None
         for inputs, labels in task.batches():
             flat.zero_gradient()
             self.loss(inputs, labels).backward()

@@ -14,6 +14,7 @@ from fedivon_app.core.posterior import Posterior
 
 class ScaffoldSettings(PointSettings):
     optimizer: Literal["sgd"] = "sgd"
+    momentum: Literal[0] = 0  # controls are what plain steps were made of
 
 
 class ScaffoldClient(PointClient):
