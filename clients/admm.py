@@ -9,10 +9,10 @@ import torch
 from pydantic import Field
 
 from clients.base import Task
+from clients.duals import Duals
 from clients.ivon import IvonTrainer, OptimizerSettings
 from clients.point import PointClient, PointSettings
 from fedivon_app.core.codec import Payload
-from fedivon_app.core.duality import bounded, dual_step, reference
 from fedivon_app.core.ivon import IVON
 from fedivon_app.core.posterior import Posterior
 
@@ -35,23 +35,20 @@ class BayesAdmmClient(IvonTrainer):
     remembers = True
 
     def train(self, start: Payload, task: Task) -> Posterior:
-        client, merge, memory = self.settings.client, self.settings.merge, task.memory
-        server = reference(start.posterior, task.server_round, merge.prior_precision)
-        zeros = np.zeros(len(self.flat))
-        v, u = memory.get("v", zeros), memory.get("u", zeros)
-        allowed, self.metrics["bounded_duals"] = bounded(u, server.precision, merge.rho)
+        client, merge = self.settings.client, self.settings.merge
+        duals = Duals(start.posterior, task, merge)
+        self.metrics["bounded_duals"] = duals.num_bounded
         share = client.temperature / len(task.labels)
         ess = 1 / (merge.rho * share)
-        optimizer = self.ivon(task, ess=ess, prior=server, dual=(share * v, share * allowed))
+        optimizer = self.ivon(task, ess=ess, prior=duals.server, dual=(share * duals.v, share * duals.u))
         if task.server_round > 1:
-            optimizer.precision = server.precision
-        if client.momentum == "kept" and "momentum" in memory:
-            _restore(optimizer, memory)
+            optimizer.precision = duals.server.precision
+        if client.momentum == "kept" and "momentum" in task.memory:
+            _restore(optimizer, task.memory)
         posterior = self.descend(optimizer, task)
-        more_v, more_u = dual_step(posterior, server, merge.dual_step, merge.dual_space)
-        memory |= {"v": v + more_v, "u": u + more_u}
+        duals.step(posterior)
         if client.momentum == "kept":
-            memory |= _momentum(optimizer)
+            task.memory.update(_momentum(optimizer))
         return posterior
 
 

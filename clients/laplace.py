@@ -6,9 +6,9 @@ import numpy as np
 from pydantic import Field
 
 from clients.base import Task
+from clients.duals import Duals
 from clients.point import PointClient, PointSettings
 from fedivon_app.core.codec import Payload
-from fedivon_app.core.duality import bounded, dual_step, reference
 from fedivon_app.core.laplace import Curvature, curvature_diagonal
 from fedivon_app.core.posterior import Posterior
 
@@ -67,15 +67,13 @@ class FedLapCovClient(LaplaceTrainer):
     remembers = True
 
     def train(self, start: Payload, task: Task) -> Posterior:
-        merge, memory, size = self.settings.merge, task.memory, len(task.labels)
-        server = reference(start.posterior, task.server_round, merge.prior_precision)
-        zeros = np.zeros(len(self.flat))
-        v, u = memory.get("v", zeros), memory.get("u", zeros)
-        allowed, self.metrics["bounded_duals"] = bounded(u, server.precision, merge.rho)
-        cavity = merge.rho * server.precision.astype(np.float64) - allowed
-        self.tie((v - merge.rho * server.precision * server.mean.astype(np.float64)) / size, cavity / size)
+        rho, size = self.settings.merge.rho, len(task.labels)
+        duals = Duals(start.posterior, task, self.settings.merge)
+        self.metrics["bounded_duals"] = duals.num_bounded
+        tie = rho * duals.server.precision.astype(np.float64)
+        cavity = tie - duals.u
+        self.tie((duals.v - tie * duals.server.mean) / size, cavity / size)
         point = super().train(start, task)
-        posterior = Posterior(point.mean, (self.curvature(task) + cavity) / merge.rho)
-        more_v, more_u = dual_step(posterior, server, merge.dual_step, merge.dual_space)
-        memory |= {"v": v + more_v, "u": u + more_u}
+        posterior = Posterior(point.mean, (self.curvature(task) + cavity) / rho)
+        duals.step(posterior)
         return posterior

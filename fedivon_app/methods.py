@@ -9,13 +9,14 @@ from pydantic import create_model, model_validator
 
 from clients.admm import BayesAdmmClient, FedAdmmClient
 from clients.base import PosteriorClient
+from clients.dense import DenseClient
 from clients.ivon import IvonClient
 from clients.laplace import FedLapCovClient, FedLaplaceClient
 from clients.point import PointClient
 from clients.scaffold import ScaffoldClient
 from clients.variational import VariationalClient
 from fedivon_app.core.settings import Settings, nearest
-from strategies.admm import BayesAdmm, FedAdmm
+from strategies.admm import BayesAdmm, FedAdmm, FullBayesAdmm
 from strategies.aggregation import RULES
 from strategies.base import PosteriorStrategy
 from strategies.fedavg import FedAvg
@@ -35,6 +36,7 @@ METHODS: dict[str, Method] = {
     "flipout": Method(Fischer, VariationalClient),
     "mc-dropout": Method(FedAvg, PointClient),
     "bayes-admm": Method(BayesAdmm, BayesAdmmClient),
+    "bayes-admm-full": Method(FullBayesAdmm, DenseClient),
     "bregman-admm": Method(BayesAdmm, BayesAdmmClient),
     "pvi": Method(BayesAdmm, BayesAdmmClient),
     "fed-admm": Method(FedAdmm, FedAdmmClient),

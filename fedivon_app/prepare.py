@@ -24,15 +24,15 @@ class ServerData(NamedTuple):
     parts: Parts
 
 
-def prepare(settings: Settings) -> tuple[Flat, tuple[int, ...], int, Parts]:
-    """The network, the shape of an input, the number of classes, and the examples of the parts `test` and `holdout`."""
-    shape, num_classes, _, parts = server_data(settings)
+def prepare(settings: Settings) -> tuple[Flat, ServerData]:
+    """The network, with its first weights, and what the server has of data."""
+    data = server_data(settings)
     torch.manual_seed(settings.seed)
     try:
-        flat = new_network(settings.model, shape, num_classes, pick_device("auto"))
+        flat = new_network(settings.model, data.shape, data.num_classes, pick_device("auto"))
     except ValueError as error:
         raise SettingsError(f"model: {error}") from None
-    return flat, shape, num_classes, parts
+    return flat, data
 
 
 def server_data(settings: Settings) -> ServerData:

@@ -19,7 +19,7 @@ from fedivon_app.core.codec import Payload
 from fedivon_app.core.settings import SettingsError, compose
 from fedivon_app.evaluation import Evaluator
 from fedivon_app.methods import method, settings_of
-from fedivon_app.prepare import prepare, server_data
+from fedivon_app.prepare import prepare
 from fedivon_app.pretraining import pretrain
 from fedivon_app.report import write_report
 from fedivon_app.runs import Run
@@ -69,8 +69,8 @@ def _run(grid: Grid, run: Run, checkpoint: Checkpoint | None) -> None:
     settings = run.settings
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count()))  # clients rest while it evaluates
     log.info("%s, %s, seed %d; run folder %s", settings.experiment, settings.strategy, settings.seed, run.folder)
-    flat, shape, num_classes, parts = prepare(settings)
-    known = {"shape": shape, "num_classes": num_classes, "class_names": server_data(settings).class_names}
+    flat, (shape, num_classes, class_names, parts) = prepare(settings)
+    known = {"shape": shape, "num_classes": num_classes, "class_names": class_names}
     run.write("model.json", json.dumps(known) + "\n")
     data = settings.data.model_copy(update={"num_classes": num_classes})  # a node's own file may lack some classes
     strategy = method(settings.strategy).strategy(settings.model_copy(update={"data": data}), shape, num_classes)

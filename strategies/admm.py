@@ -8,8 +8,12 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
+from fedivon_app.core import dense
+from fedivon_app.core.dense import Dense
 from fedivon_app.core.duality import Space, dual_step, reference
 from fedivon_app.core.posterior import Posterior
+from fedivon_app.core.settings import Settings as AppSettings
+from fedivon_app.core.settings import SettingsError
 from strategies.base import MergeSettings, PosteriorStrategy
 from strategies.wire import Reply
 
@@ -46,6 +50,11 @@ class Admm(PosteriorStrategy):
         """K, of all clients, those absent from a round included."""
         return self.settings.data.clients or len(self.roll_call.nodes)
 
+    @property
+    def alpha(self) -> float:
+        merge = self.settings.merge
+        return merge.alpha or 1 / (1 + merge.rho * self.clients)
+
     def add_duals(self, *steps: np.ndarray) -> list[np.ndarray]:
         for name, step in zip(self.duals, steps, strict=True):
             self.sums[name] = self.sums.get(name, 0) + step
@@ -81,13 +90,52 @@ class BayesAdmm(Admm):
             own = reply.posterior.precision.astype(np.float64)
             precision += own / len(replies)
             shift += own * reply.posterior.mean / len(replies)
-        alpha = merge.alpha or 1 / (1 + merge.rho * self.clients)
+        alpha = self.alpha
         precision = (1 - alpha) * precision + alpha * (merge.prior_precision + sum_u)
         shift = (1 - alpha) * shift + alpha * sum_v
         low = precision < merge.smallest_precision
         self.record["floored_precisions"] = int(low.sum())
         precision[low] = merge.smallest_precision
         return Posterior(shift / precision, precision)
+
+
+class FullBayesAdmm(Admm):
+    """BayesADMM's server with full covariance (Moellenhoff et al. 2025, appendix C.4), for small models.
+
+    It begins at the prior N(0, I/delta), whatever the network's weights are: with rho = dual_step = 1/K and quadratic
+    losses, round 1 ends at the pooled posterior (Proposition 3.2).
+    """
+
+    duals = ("v", "V")
+
+    class Settings(AdmmMergeSettings):
+        dual_space: Space = Field("natural", description="of the dual step; expectation: BregmanADMM")
+        largest_size: int = Field(2000, ge=1, description="weights at most: their precision is a matrix")
+
+    def __init__(self, settings: AppSettings, *arguments, **options):
+        super().__init__(settings, *arguments, **options)
+        if settings.model.factory or settings.model.name != "linear" or settings.model.dropout:
+            given = settings.model.factory or settings.model.name + (" with dropout" if settings.model.dropout else "")
+            raise SettingsError(
+                f"strategy {settings.strategy} is for one linear layer: set model.name=linear, not {given}"
+            )
+
+    def initial(self, mean: np.ndarray) -> Dense:
+        merge = self.settings.merge
+        if len(mean) > merge.largest_size:
+            raise SettingsError(
+                f"strategy {self.settings.strategy}: the precision of {len(mean)} weights would be a matrix of "
+                f"{8 * len(mean) ** 2 / 1e6:.0f} MB; merge.largest_size allows {merge.largest_size} weights"
+            )
+        return Dense.isotropic(len(mean), merge.prior_precision)
+
+    def merge(self, replies: Sequence[Reply], weights: np.ndarray, previous: Dense) -> Dense:
+        merge = self.settings.merge
+        for reply in replies:
+            sums = self.add_duals(*dense.dual_step(reply.posterior, previous, merge.dual_step, merge.dual_space))
+        posteriors, delta = [reply.posterior for reply in replies], merge.prior_precision
+        merged, self.record["floored_precisions"] = dense.merge_counting(posteriors, sums, delta, self.alpha)
+        return merged
 
 
 class FedAdmm(Admm):

@@ -14,8 +14,8 @@ def extremes(posterior: Posterior) -> dict[str, float]:
     """The largest |mean| and the range of the precision."""
     found = {"largest_mean": float(np.abs(posterior.mean).max())}
     if posterior.precision is not None:
-        precision = posterior.precision
-        found |= {"largest_precision": float(precision.max()), "smallest_precision": float(precision.min())}
+        smallest, largest = posterior.precision_range()
+        found |= {"largest_precision": largest, "smallest_precision": smallest}
     return found
 
 

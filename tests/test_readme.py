@@ -3,16 +3,42 @@
 import re
 from pathlib import Path
 
+import pytest
+from flwr.app import Message, RecordDict
+
+from clients.data import partition_of
 from fedivon_app.cli import _parser
 from fedivon_app.core.settings import CONF, compose
-from fedivon_app.methods import METHODS, settings_of
+from fedivon_app.methods import METHODS, method, settings_of
+from fedivon_app.prepare import prepare
+from strategies.wire import num_bytes, to_numpy, to_record
 
 README = (Path(__file__).resolve().parents[1] / "README.md").read_text()
 
+TABLE = re.findall(r"^\| `([a-z-]+)` \| .* \| .* \| .*\d{4} \| (.*) \|$", README, re.M)
+
 
 def test_every_method_is_in_the_table_and_has_a_file_of_its_papers_values():
-    table = re.findall(r"^\| `([a-z-]+)` \| .* \| .* \| .*\d{4} \|$", README, re.M)
+    table = [name for name, _ in TABLE]
     assert sorted(table) == sorted(METHODS) == sorted(p.stem for p in (CONF / "strategy").glob("*.yaml"))
+
+
+@pytest.mark.parametrize(("name", "formula"), TABLE)
+def test_the_bytes_of_the_table_are_those_on_the_wire(name, formula, tmp_path):
+    settings = compose(settings_of, "digits-regression", name, ["client.epochs=2"])
+    flat = prepare(settings)[0]
+    strategy = method(name).strategy(settings)
+    strategy.payload = strategy.begin(flat.mean())
+    factor, *square = (int(term.split()[0]) for term in formula.split(" + "))
+    expected = factor * len(flat) + sum(square) * len(flat) ** 2
+    message = Message(RecordDict({"posterior": strategy.arrays()}), 1, "train")
+    expected += 128 * len(message.content["posterior"])  # headers
+    assert num_bytes(message.content["posterior"]) == expected
+    client = method(name).client(settings, partition_of(settings, {"partition-id": 0, "num-partitions": 5}))
+    arrays = to_numpy(message.content["posterior"])
+    config = {"keys": list(arrays), "round": 1, "learning-rate": settings.client.learning_rate}
+    reply = client.fit(list(arrays.values()), config | {"client-state": str(tmp_path)})[0]
+    assert num_bytes(to_record(dict(zip(arrays, reply, strict=True)))) == expected
 
 
 def test_every_command_line_is_understood():

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
+from fedivon_app.core.dense import Dense
 from fedivon_app.core.posterior import Posterior
 
 
@@ -15,7 +16,7 @@ from fedivon_app.core.posterior import Posterior
 class Payload:
     """What travels: a posterior, batch-norm statistics where the model has them, and what a method adds by name."""
 
-    posterior: Posterior
+    posterior: Posterior | Dense
     buffers: np.ndarray | None = None
     extras: Mapping[str, np.ndarray] = field(default_factory=dict)
 
@@ -36,12 +37,20 @@ class Codec(Protocol):
 
 
 class Raw:
-    """Plain float32: `mean`, `precision`, `buffers`, then a method's extras, in this order, where they exist."""
+    """Plain float32: `mean`, `precision`, `buffers`, then a method's extras, in this order, where they exist.
+
+    A full-covariance posterior goes as float64, its precision as a matrix.
+    """
 
     def encode(self, payload: Payload, reference: Payload | None = None) -> dict[str, np.ndarray]:
         posterior = payload.posterior
         named = {"mean": posterior.mean, "precision": posterior.precision, "buffers": payload.buffers, **payload.extras}
-        return {name: np.asarray(array, np.float32) for name, array in named.items() if array is not None}
+        exact = ("mean", "precision") if isinstance(posterior, Dense) else ()
+        return {
+            name: np.asarray(array, np.float64 if name in exact else np.float32)
+            for name, array in named.items()
+            if array is not None
+        }
 
     def decode(self, arrays: Mapping[str, np.ndarray], reference: Payload | None = None) -> Payload:
         if reference is not None:
@@ -52,5 +61,7 @@ class Raw:
                 if array.shape != expected[name].shape:
                     raise ValueError(f"{name} has shape {array.shape}, not {expected[name].shape}")
         rest = dict(arrays)
-        posterior = Posterior(rest.pop("mean"), rest.pop("precision", None))
+        mean, precision = rest.pop("mean"), rest.pop("precision", None)
+        kind = Dense if precision is not None and precision.ndim == 2 else Posterior
+        posterior = kind(mean, precision)
         return Payload(posterior, rest.pop("buffers", None), rest)

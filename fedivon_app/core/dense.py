@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -25,22 +26,58 @@ Dual = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True, eq=False)
 class Dense:
-    """N(mean, precision^-1), float64."""
+    """N(mean, precision^-1), float64; it is sent, stored and sampled in the same way as a diagonal `Posterior`."""
 
     mean: np.ndarray
     precision: np.ndarray
 
+    def __post_init__(self) -> None:
+        for name in ("mean", "precision"):
+            object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), np.float64))
+        if self.mean.ndim != 1 or self.precision.shape != 2 * self.mean.shape:
+            shapes = f"{self.mean.shape} and {self.precision.shape}"
+            raise ValueError(f"a full-covariance posterior has a mean (P,) and a precision (P, P), not {shapes}")
+
+    def __len__(self) -> int:
+        return len(self.mean)
+
     @classmethod
     def isotropic(cls, size: int, precision: float) -> Dense:
         return cls(np.zeros(size), precision * np.eye(size))
+
+    @property
+    def variance(self) -> np.ndarray:
+        """Of each weight by itself."""
+        return np.diagonal(self.covariance())
+
+    def precision_range(self) -> tuple[float, float]:
+        """The smallest and the largest eigenvalue."""
+        values = np.linalg.eigvalsh(self.precision)
+        return float(values[0]), float(values[-1])
+
+    def sample(self, rng: np.random.Generator) -> np.ndarray:
+        """One draw of the weights, float32."""
+        return self.samples(rng.standard_normal((1, len(self))))[0].astype(np.float32)
+
+    def fault(self) -> str | None:
+        """What makes this no posterior at all, or None."""
+        for name, array in (("mean", self.mean), ("precision", self.precision)):
+            if not (finite := np.isfinite(array)).all():
+                return f"{name} has {array.size - int(finite.sum())} values that are not finite"
+        if (values := np.linalg.eigvalsh(self.precision))[0] <= 0:
+            return f"precision has {int((values <= 0).sum())} eigenvalues that are not positive"
+        return None
 
     def covariance(self) -> np.ndarray:
         return np.linalg.inv(self.precision)
 
     def samples(self, noise: np.ndarray) -> np.ndarray:
         """Draws from standard normal `noise`, (M, P): mean + L^-T noise with precision = L L^T."""
-        root = np.linalg.cholesky(self.precision)
-        return self.mean + np.linalg.solve(root.T, noise.T).T
+        return self.mean + np.linalg.solve(self._root.T, noise.T).T
+
+    @cached_property
+    def _root(self) -> np.ndarray:
+        return np.linalg.cholesky(self.precision)
 
     def kl(self, other: Dense) -> float:
         """KL(self || other) = [tr(S_o S^-1) - P + log |S| / |S_o| + (m - m_o)^T S_o (m - m_o)] / 2."""
@@ -99,32 +136,45 @@ def solve_client(
 
 def merge(clients: Sequence[Dense], duals: Dual, delta: float, alpha: float) -> Dense:
     """S = (1 - alpha) mean(S_k) + alpha (delta I + sum V_k), m = S^-1 [(1 - alpha) mean(S_k m_k) + alpha sum v_k]."""
+    return merge_counting(clients, duals, delta, alpha)[0]
+
+
+def merge_counting(clients: Sequence[Dense], duals: Dual, delta: float, alpha: float) -> tuple[Dense, int]:
+    """`merge`, and how many of the precision's eigenvalues had to be raised."""
     v, matrix = duals
-    precision = np.mean([q.precision for q in clients], axis=0)
-    shift = np.mean([q.precision @ q.mean for q in clients], axis=0)
-    precision = (1 - alpha) * precision + alpha * (delta * np.eye(len(v)) + matrix)
-    precision = positive(precision, delta * np.eye(len(v)))
-    return Dense(np.linalg.solve(precision, (1 - alpha) * shift + alpha * v), precision)
+    precision, shift = np.zeros_like(matrix), np.zeros_like(v)
+    for q in clients:
+        precision += q.precision / len(clients)
+        shift += q.precision @ q.mean / len(clients)
+    prior = delta * np.eye(len(v))
+    precision, raised = _raised((1 - alpha) * precision + alpha * (prior + matrix), prior)
+    return Dense(np.linalg.solve(precision, (1 - alpha) * shift + alpha * v), precision), raised
 
 
 def positive(matrix: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
     """The matrix made symmetric; if it is not positive definite, its eigenvalues are raised to 1 % of the least of
     `otherwise`."""
+    return _raised(matrix, otherwise)[0]
+
+
+def _raised(matrix: np.ndarray, otherwise: np.ndarray) -> tuple[np.ndarray, int]:
     matrix = (matrix + matrix.T) / 2
     try:
         np.linalg.cholesky(matrix)
-        return matrix
+        return matrix, 0
     except np.linalg.LinAlgError:
         values, vectors = np.linalg.eigh(matrix)
         floor = 0.01 * np.linalg.eigvalsh(otherwise).min()
-        return (vectors * np.maximum(values, floor)) @ vectors.T
+        return (vectors * np.maximum(values, floor)) @ vectors.T, int((values < floor).sum())
 
 
 class Ridge:
-    """|x theta - y|^2 / 2."""
+    """|x Theta - y|^2 / 2, with y (examples,) or (examples, outputs) and Theta (features, outputs) as a flat vector."""
 
     def __init__(self, x: np.ndarray, y: np.ndarray):
-        self.gram, self.shift, self.constant = x.T @ x, x.T @ y, 0.5 * float(np.square(y).sum())
+        outputs = y.reshape(len(x), -1)
+        self.gram = np.kron(x.T @ x, np.eye(outputs.shape[1]))
+        self.shift, self.constant = (x.T @ outputs).reshape(-1), 0.5 * float(np.square(y).sum())
 
     def at(self, theta: np.ndarray) -> Derivatives:
         slope = self.gram @ theta
@@ -152,8 +202,8 @@ class SoftmaxRegression:
 
     def expected(self, q: Dense) -> Derivatives:
         size, classes = self.x.shape[1], self.num_classes
-        covariance = q.covariance().reshape(size, classes, size, classes)
-        spread = np.einsum("nd,dcef,ne->ncf", self.x, covariance, self.x, optimize=True)
+        half = (self.x @ q.covariance().reshape(size, -1)).reshape(-1, classes, size, classes)
+        spread = np.einsum("ncef,ne->ncf", half, self.x)
         root = np.linalg.cholesky(spread + 1e-12 * np.eye(classes))
         centre = self.x @ q.mean.reshape(size, classes)
         return self._derivatives(centre[:, None] + np.einsum("ncf,nmf->nmc", root, self.noise))

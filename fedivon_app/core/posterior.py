@@ -37,6 +37,10 @@ class Posterior:
         """1/precision; zero for a point."""
         return np.zeros_like(self.mean) if self.precision is None else 1 / self.precision
 
+    def precision_range(self) -> tuple[float, float]:
+        """The smallest and the largest."""
+        return float(self.precision.min()), float(self.precision.max())
+
     def kl(self, other: Posterior) -> float:
         """KL(self || other) = 0.5 sum [ t/s - 1 - log(t/s) + t (m - n)^2 ], for self N(m, 1/s) and other N(n, 1/t)."""
         if self.precision is None or other.precision is None:

@@ -11,9 +11,11 @@ from flwr.app import RecordDict
 from clients.data import Partition
 from datasets.base import Source
 from fedivon_app.core.codec import Payload
+from fedivon_app.core.dense import Dense, SoftmaxRegression, no_dual, solve_client
 from fedivon_app.core.flat import Flat
 from fedivon_app.core.laplace import curvature_diagonal
 from fedivon_app.core.models import build
+from fedivon_app.core.settings import SettingsError
 from fedivon_app.methods import method, settings_of
 from strategies.wire import Reply
 
@@ -121,3 +123,48 @@ def test_fedlaplace_adds_up_what_the_clients_know(tmp_path):
     one = federate("fedlaplace", 1, client, {"rule": "product"}, tmp_path)
     two = federate("fedlaplace", 2, client, {"rule": "product"}, tmp_path)
     assert (one.precision > 0.5).all() and (two.precision > one.precision).all()
+
+
+FULL = {"rho": 1 / K, "dual_step": 1 / K, "prior_precision": 2.0}
+
+
+def test_full_covariance_reaches_the_pooled_ridge_posterior_in_one_round(tmp_path):
+    """Over the wire, with the network's own order of weights; and it stays there."""
+    client = {"loss": "squares", "learning_rate": 1.0}
+    inputs, truth = np.c_[SOURCE.x_train, np.ones(len(SOURCE.x_train))], np.eye(CLASSES)[SOURCE.y_train]
+    precision = inputs.T @ inputs + 2.0 * np.eye(FEATURES + 1)
+    theta = np.linalg.solve(precision, inputs.T @ truth)
+    for rounds in (1, 3):
+        reached = federate("bayes-admm-full", rounds, client, FULL, tmp_path / str(rounds))
+        flat = Flat(build("linear", (FEATURES,), CLASSES))
+        flat.load(reached.mean)
+        logits = flat.module(torch.from_numpy(SOURCE.x_train)).detach().numpy()
+        np.testing.assert_allclose(logits, inputs @ theta, atol=1e-5)  # the network computes in float32
+        weights, biases = reached.mean[: CLASSES * FEATURES].reshape(CLASSES, FEATURES), reached.mean[-CLASSES:]
+        np.testing.assert_allclose(np.c_[weights, biases].T, theta, atol=1e-6)
+        one_class = np.r_[0:FEATURES, CLASSES * FEATURES]  # class 0's weights and bias
+        np.testing.assert_allclose(reached.precision[np.ix_(one_class, one_class)], precision, rtol=1e-6)
+    other = federate("bayes-admm-full", 1, client, FULL | {"rho": 1.0}, tmp_path / "other")
+    assert np.abs(other.mean - reached.mean).max() > 1e-2
+
+
+@pytest.mark.parametrize("variant", [{"rho": 1.0, "dual_step": 1.0}, {"rho": 1.0, "dual_step": 0.3, "alpha": 1.0}])
+def test_full_covariance_reaches_the_pooled_variational_posterior(variant, tmp_path):
+    """BayesADMM and damped PVI on logistic regression end where VON on all data ends."""
+    reached = federate("bayes-admm-full", 40, {"tolerance": 1e-9, "draws": 200}, FULL | variant, tmp_path)
+    inputs = np.c_[SOURCE.x_train, np.ones(len(SOURCE.x_train))].astype(np.float64)
+    pooled = SoftmaxRegression(inputs, SOURCE.y_train, CLASSES, draws=200)
+    size = CLASSES * (FEATURES + 1)
+    exact = solve_client(pooled, Dense.isotropic(size, 2.0), no_dual(size), 1.0)
+    weights, biases = reached.mean[: CLASSES * FEATURES].reshape(CLASSES, FEATURES), reached.mean[-CLASSES:]
+    np.testing.assert_allclose(np.c_[weights, biases].T.reshape(-1), exact.mean, atol=0.02)
+    np.testing.assert_allclose(np.linalg.eigvalsh(reached.precision), np.linalg.eigvalsh(exact.precision), rtol=0.05)
+
+
+def test_full_covariance_is_for_one_small_linear_layer(tmp_path):
+    values = {"experiment": "convex", "strategy": "bayes-admm-full", "data": {"clients": K}}
+    settings = settings_of("bayes-admm-full").model_validate(values)
+    with pytest.raises(SettingsError, match="model.name=linear, not mlp"):
+        method("bayes-admm-full").strategy(settings)
+    with pytest.raises(SettingsError, match="merge.largest_size allows 5 weights"):
+        federate("bayes-admm-full", 1, {}, FULL | {"largest_size": 5}, tmp_path)

@@ -26,7 +26,7 @@ def accuracy(settings, flat, parts, payload):
 def test_every_method_starts_better_after_it(strategy):
     rate = "client.learning_rate=0.3" if strategy == "fedivon" else "client.learning_rate=0.01"
     settings = settings_with(rate, strategy=strategy)
-    flat, _, _, parts = prepare(settings)
+    flat, (*_, parts) = prepare(settings)
     start = method(strategy).strategy(settings).begin(flat.mean())
     trained = pretrain(settings, start, flat)
     assert accuracy(settings, flat, parts, trained) > max(0.6, accuracy(settings, flat, parts, start))
@@ -38,7 +38,7 @@ def test_every_method_starts_better_after_it(strategy):
 def test_it_ends_when_the_validation_accuracy_no_longer_rises(caplog):
     """With a rate of nothing no epoch is better than the first, so it ends after 1 + patience."""
     settings = settings_with("pretraining.patience=2", "client.learning_rate=1e-12", "pretraining.epochs=50")
-    flat, _, _, _ = prepare(settings)
+    flat, _ = prepare(settings)
     start = method("flipout").strategy(settings).begin(flat.mean())
     with caplog.at_level("INFO", logger="fedivon"):
         pretrain(settings, start, flat)

@@ -31,14 +31,14 @@ def test_held_out_examples_are_nobodys():
 
     settings = demo("data.holdout=100")
     _, split = division(settings.data, 20, 0)
-    *_, parts = prepare(settings)
+    parts = prepare(settings)[1].parts
     assert len(parts["holdout"][1]) == 100
     assert not set(split.holdout) & set(np.concatenate(split.train))
 
 
 def test_scores_are_at_the_mean_and_by_monte_carlo_where_there_is_a_precision():
     settings = demo("evaluation.samples=3", "evaluation.final_samples=5", "evaluation.every=10")
-    flat, _, _, parts = prepare(settings)
+    flat, (*_, parts) = prepare(settings)
     evaluator = Evaluator(settings, flat, parts)
     assert [r for r in range(1, 101) if evaluator.due(r)] == list(range(10, 101, 10))
     sharp = Payload(Posterior(flat.mean(), np.full(len(flat), 1e12)))
@@ -52,7 +52,7 @@ def test_scores_are_at_the_mean_and_by_monte_carlo_where_there_is_a_precision():
 
 def test_zero_means_only_the_last_round_is_scored():
     settings = demo("evaluation.every=0")
-    flat, _, _, parts = prepare(settings)
+    flat, (*_, parts) = prepare(settings)
     assert [r for r in range(1, 101) if Evaluator(settings, flat, parts).due(r)] == [100]
     settings = demo("evaluation.every=0", "evaluation.at=[8,9,10]")
     assert [r for r in range(1, 101) if Evaluator(settings, flat, parts).due(r)] == [8, 9, 10, 100]
@@ -61,7 +61,7 @@ def test_zero_means_only_the_last_round_is_scored():
 def test_a_server_without_data_needs_to_be_told_the_shape():
     with pytest.raises(SettingsError, match="say data.shape and data.num_classes"):
         prepare(demo("data.source=nodes"))
-    _, shape, num_classes, parts = prepare(demo("data.source=nodes", "data.shape=[8,8,1]", "data.num_classes=10"))
+    _, (shape, num_classes, _, parts) = prepare(demo("data.source=nodes", "data.shape=[8,8,1]", "data.num_classes=10"))
     assert (shape, num_classes, parts) == ((8, 8, 1), 10, {})
     with pytest.raises(SettingsError, match="model: .*lenet"):
         prepare(

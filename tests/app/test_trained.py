@@ -32,7 +32,7 @@ def make_run(folder, *overrides, names=None, model=True, checkpoint=True):
     """A run of the demo whose posterior is a wide one around the network's first weights, made ten times as large."""
     settings = compose(settings_of, "demo", None, [f"run.folder={folder}", *overrides])
     run = Run.create(settings)
-    flat, shape, num_classes, _ = prepare(settings)
+    flat, (shape, num_classes, *_) = prepare(settings)
     if model:
         run.write("model.json", json.dumps({"shape": shape, "num_classes": num_classes, "class_names": names}))
     if checkpoint:
@@ -60,7 +60,7 @@ def pictures(tmp_path):
 @pytest.mark.parametrize("samples", [0, 6])
 def test_predictions_are_those_that_the_server_scores(tmp_path, samples):
     run = make_run(tmp_path, f"evaluation.samples={samples}")
-    flat, _, _, parts = prepare(run.settings)
+    flat, (*_, parts) = prepare(run.settings)
     x, y = parts["test"]
     trained = Trained.open(run.folder)
     scored = Evaluator(run.settings, flat, parts)(1, trained.payload)["test"]["mc" if samples else "mean"]

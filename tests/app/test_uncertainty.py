@@ -31,7 +31,7 @@ def finished(folder, strategy="fedivon", *overrides) -> Run:
         *overrides,
     ]
     settings = compose(settings_of, "demo", strategy, [*words, f"run.folder={folder}"])
-    flat, _, _, _ = prepare(settings)
+    flat, _ = prepare(settings)
     kind = method(strategy)
     payload = kind.strategy(settings).begin(flat.mean())
     client = kind.client(settings, partition_of(settings, {"partition-id": 0, "num-partitions": 1}))

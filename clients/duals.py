@@ -1,0 +1,29 @@
+"""A client's dual in a round: what it kept, how much of it is allowed, and the step at the end."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from clients.base import Task
+from fedivon_app.core.duality import bounded, dual_step, reference
+from fedivon_app.core.posterior import Posterior
+from fedivon_app.core.settings import Section
+
+
+class Duals:
+    """(v, u) of core/duality.py, from and to the task's memory; `server` is what the client is tied to.
+
+    `u` is bounded for use in the client's problem; what is kept is not, for the server follows the same sum.
+    """
+
+    def __init__(self, start: Posterior, task: Task, merge: Section):
+        self.merge, self.memory = merge, task.memory
+        self.server = reference(start, task.server_round, merge.prior_precision)
+        zeros = np.zeros(len(start))
+        self.v, self._u = task.memory.get("v", zeros), task.memory.get("u", zeros)
+        self.u, self.num_bounded = bounded(self._u, self.server.precision, merge.rho)
+
+    def step(self, own: Posterior) -> None:
+        """Keeps what the client's posterior makes of the dual."""
+        more_v, more_u = dual_step(own, self.server, self.merge.dual_step, self.merge.dual_space)
+        self.memory |= {"v": self.v + more_v, "u": self._u + more_u}
