@@ -15,12 +15,14 @@ from flwr.app import RecordDict
 from flwr.client import NumPyClient
 from torch import Tensor, nn
 
+from clients import personal
 from clients.data import Partition, classes, network, pick_device, tensors
 from clients.memory import Memory, default_root
+from fedivon_app.core import client_scores
 from fedivon_app.core.codec import Codec, Payload, Raw
 from fedivon_app.core.metrics import Tally
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.core.predict import predict_point
+from fedivon_app.core.predict import predict, predict_point
 from fedivon_app.core.settings import ClientSettings, Settings
 
 
@@ -52,6 +54,7 @@ class PosteriorClient(NumPyClient):
 
     Settings: type[ClientSettings] = ClientSettings
     remembers = False  # whether `train` reads and changes the task's memory
+    personalises = False  # whether the method is about personal models: then clients always keep one
 
     def __init__(
         self,
@@ -70,6 +73,7 @@ class PosteriorClient(NumPyClient):
         )
         self.loss_sum = self.steps = 0
         self.metrics: dict[str, float] = {}  # what `train` has to tell besides the loss
+        self.personal: Payload | None = None  # the PM, where `train` makes another model than what it returns
 
     @abstractmethod
     def train(self, start: Payload, task: Task) -> Posterior:
@@ -99,19 +103,31 @@ class PosteriorClient(NumPyClient):
         start = self.codec.decode(dict(zip(config["keys"], parameters, strict=True)))
         memory = self.memory(config)
         task = replace(self.task(config), extras=dict(start.extras))
-        if self.remembers:
+        if self.keeps:
             task.memory.update(memory.recall(config.get("last-merged", 0)))
         self.flat.load(start.posterior.mean)
         if start.buffers is not None:
             self.flat.load_buffers(start.buffers)
         self.flat.module.train()
         posterior = self.train(start, task)
-        if self.remembers:
+        payload = Payload(posterior, self.flat.buffers, task.extras)
+        if self.keeps_personal:
+            personal.keep(task.memory, self.personal or Payload(posterior, payload.buffers))
+        if self.keeps:
             memory.keep(config["round"], task.memory, config.get("oldest-needed", 0))
-        result = self.codec.encode(Payload(posterior, self.flat.buffers, task.extras), start)
+        result = self.codec.encode(payload, start) if config.get("report", True) else {}
         metrics = {"loss": float(self.loss_sum) / max(self.steps, 1), **self.metrics}
         metrics["seconds"] = time.perf_counter() - began
-        return [result[key] for key in config["keys"]], len(task.labels), metrics
+        return [result[key] for key in config["keys"] if result], len(task.labels), metrics
+
+    @property
+    def keeps_personal(self) -> bool:
+        return self.personalises or self.settings.evaluation.personal
+
+    @property
+    def keeps(self) -> bool:
+        """Whether anything lasts from round to round."""
+        return self.remembers or self.keeps_personal
 
     def memory(self, config: dict[str, Any]) -> Memory:
         """What this client keeps in this run: in the run's folder if the server says where, else on its own disk."""
@@ -136,10 +152,21 @@ class PosteriorClient(NumPyClient):
         return tensors(x[rows], y[rows], self.settings.data.scaling, self.device)
 
     def evaluate(self, parameters: list[np.ndarray], config: dict[str, Any]) -> tuple[float, int, dict[str, Any]]:
-        """The received (global) model at its mean on the client's own test part, as statistics that can be pooled."""
+        """The received GM and the client's own PM on the client's test part, as statistics that can be pooled."""
         start = self.codec.decode(dict(zip(config["keys"], parameters, strict=True)))
         images, labels = self.examples("test", self.partition.test)
-        draws = self.settings.evaluation.samples, self.settings.seed
-        probabilities = predict_point(self.flat, start.posterior, images, *draws, buffers=start.buffers)
-        tally = Tally.of(probabilities, labels.cpu().numpy())
-        return tally.scores()["nll"], len(labels), tally.to_dict()
+        models = {"gm": start} if config.get("score-gm", True) else {}
+        if self.keeps_personal and (own := personal.recall(self.memory(config).recall(config.get("last-merged", 0)))):
+            models["pm"] = own
+        tallies = {who: self.tallies(model, images, labels) for who, model in models.items()}
+        loss = next((ways["mean"].scores()["nll"] for ways in tallies.values()), 0.0)
+        return loss, len(labels), client_scores.to_metrics(tallies)
+
+    def tallies(self, model: Payload, images: Tensor, labels: Tensor) -> dict[str, Tally]:
+        """At the mean and, where the model has a precision, by Monte Carlo."""
+        draws, truth = (self.settings.evaluation.samples, self.settings.seed), labels.cpu().numpy()
+        options = {"buffers": model.buffers}
+        ways = {"mean": predict_point(self.flat, model.posterior, images, *draws, **options)}
+        if model.posterior.precision is not None and draws[0]:
+            ways["mc"] = predict(self.flat, model.posterior, images, *draws, **options)
+        return {way: Tally.of(probabilities, truth) for way, probabilities in ways.items()}

@@ -54,7 +54,8 @@ def query(message: Message, context: Context) -> Message:
 def train(message: Message, context: Context) -> Message:
     client, config = _client(message, context)
     arrays, num_examples, metrics = client.fit(_parameters(message, config), config)
-    record = ArrayRecord({key: Array(array) for key, array in zip(config["keys"], arrays, strict=True)})
+    keys = config["keys"] if arrays else []  # who trains without being asked to report sends no arrays
+    record = ArrayRecord({key: Array(array) for key, array in zip(keys, arrays, strict=True)})
     reply = {"posterior": record, "metrics": MetricRecord({"num-examples": num_examples, **metrics})}
     return Message(RecordDict(reply), reply_to=message)
 

@@ -146,6 +146,7 @@ class Run:
             "seed": self.settings.seed,
             "rounds": records[-1]["round"] if records else 0,
             "final": scored[-1]["gm"] if scored else None,
+            "personal": next((r["pm"] for r in reversed(records) if r.get("pm")), None),
             "best": best and best | {"gm": next((r["gm"] for r in records if r["round"] == best["round"]), None)},
             "bytes_up": sum(r["bytes_up"] for r in records),
             "bytes_down": sum(r["bytes_down"] for r in records),

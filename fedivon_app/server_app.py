@@ -94,7 +94,7 @@ def _run(grid: Grid, run: Run, checkpoint: Checkpoint | None) -> None:
         recorder.keep_last()
         raise
     summary = run.summarise("completed" if last == settings.rounds else "stopped")
-    if last == settings.rounds and "test" in parts:
+    if last == settings.rounds and "test" in parts and strategy.has_global_model:
         assess(run, predicted=recorder.evaluator.moments)
     _report(run)
     log.info("%s after round %d; run folder %s", summary["status"], last, run.folder)
@@ -116,7 +116,7 @@ class Recorder:
         self.last: tuple[int, Payload, dict[str, np.ndarray]] | None = None  # the last good round
 
     def evaluate(self, server_round: int, arrays: Any) -> MetricRecord | None:
-        if not (self.evaluator.parts and self.evaluator.due(server_round)):
+        if not (self.strategy.has_global_model and self.evaluator.parts and self.evaluator.due(server_round)):
             return None
         scores = self.evaluator(server_round, self.strategy.payload)
         self.strategy.record.setdefault("gm", {}).update(scores)

@@ -19,8 +19,8 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from pydantic import Field
 
+from fedivon_app.core import client_scores
 from fedivon_app.core.codec import Codec, Payload, Raw
-from fedivon_app.core.metrics import Tally
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.settings import ClientSettings, Section, Settings
 from strategies.aggregation import RULES as MERGING
@@ -47,6 +47,7 @@ class PosteriorStrategy(Strategy):
     """The shared half of every strategy. A method overrides `merge`, and `initial` where it starts with a precision."""
 
     Settings: type[Section] = MergeSettings
+    has_global_model = True  # whether what the server holds is a model that can be scored
 
     def __init__(self, settings: Settings, shape: tuple[int, ...] = (), num_classes: int | None = None):
         self.settings = settings
@@ -55,6 +56,7 @@ class PosteriorStrategy(Strategy):
         self.payload: Payload | None = None  # the global posterior
         self.record: dict[str, Any] = {}  # the round's line of metrics
         self._asked: list[Node] = []
+        self._reporting: set[int] = set()  # the partitions whose posteriors this round is to merge
         self.first_extremes: dict[str, float] = {}  # of the posterior before round 1
         self.run_folder: Path | None = None
         self.last_merged: dict[int, int] = {}  # by partition, the last round in which its reply was merged
@@ -151,12 +153,16 @@ class PosteriorStrategy(Strategy):
         self.roll_call.call(grid, self._content({"round": server_round}))
         rate = learning_rate(self.settings.client, server_round, self.settings.rounds)
         config = {**config, "round": server_round, "learning-rate": rate}
-        messages = self._ask(self.sample(server_round), config, MessageType.TRAIN, arrays)
+        chosen = self.sample(server_round)
+        self._reporting = {node.partition for node in chosen}
+        if self.settings.train_all_clients:
+            chosen = list(self.roll_call.nodes.values())
+        messages = self._ask(chosen, config, MessageType.TRAIN, arrays)
         self.record |= {"learning_rate": rate, "bytes_down": len(messages) * num_bytes(arrays)}
         return messages
 
     def sample(self, server_round: int) -> list[Node]:
-        """Who works in this round: a function of the seed, the round and the partitions that are there."""
+        """Who reports in this round, and works unless all do: by the seed, the round and the partitions there are."""
         present = sorted(self.roll_call.nodes)
         count = min(self.settings.clients_per_round or len(present), len(present))
         chosen = np.random.default_rng([self.settings.seed, server_round]).choice(present, count, replace=False)
@@ -165,7 +171,7 @@ class PosteriorStrategy(Strategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        sorted_out = sort_out(replies, self._partition_of(), self.codec, self.payload)
+        sorted_out = sort_out(replies, self._partition_of(), self.codec, self.payload, self._reporting)
         self._note(server_round, sorted_out)
         good = sorted_out.good
         self.record["merged"] = len(good) >= self.settings.server.min_replies
@@ -186,7 +192,7 @@ class PosteriorStrategy(Strategy):
         if previous.buffers is not None:
             buffers = np.average([r.payload.buffers for r in good], axis=0, weights=weights).astype(np.float32)
         self.payload = Payload(merged, buffers, self.merge_extras(good, previous))
-        self.last_merged |= dict.fromkeys((reply.partition for reply in good), server_round)
+        self.last_merged |= dict.fromkeys([*(reply.partition for reply in good), *sorted_out.silent], server_round)
         loss = float(np.average([r.metrics["loss"] for r in good], weights=[r.num_examples for r in good]))
         self.record |= {"train_loss": loss, "posterior": extremes(merged)}
         return self.arrays(), MetricRecord({"loss": loss, "num-examples": sum(r.num_examples for r in good)})
@@ -200,6 +206,7 @@ class PosteriorStrategy(Strategy):
         self.record |= {
             "bytes_up": replies.num_bytes,
             "dropped": [{"partition": p, "reason": why} for p, why in replies.dropped.items()],
+            **({"silent": len(replies.silent)} if self.settings.train_all_clients else {}),
             "seconds": {"clients": [client.pop("seconds", None) for client in clients]},
             "clients": clients,
         }
@@ -216,7 +223,8 @@ class PosteriorStrategy(Strategy):
         if not every or (server_round % every and server_round != self.settings.rounds):
             return []
         able = [node for node in self.roll_call.nodes.values() if node.num_test]
-        return self._ask(able, {**config, "round": server_round}, MessageType.EVALUATE, arrays)
+        config = {**config, "round": server_round, "score-gm": self.has_global_model}
+        return self._ask(able, config, MessageType.EVALUATE, arrays)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """The clients' scores, pooled from their sufficient statistics."""
@@ -226,16 +234,16 @@ class PosteriorStrategy(Strategy):
             try:
                 if message.has_error():
                     raise ValueError(reason(message))
-                tallies[partition] = Tally.from_dict(dict(message.content["metrics"]))
+                tallies[partition] = client_scores.from_metrics(dict(message.content["metrics"]))
             except (KeyError, ValueError) as error:
                 log.warning("round %d: no scores of partition %s: %s", server_round, partition, error)
-        if not tallies:
+        sizes = {partition: node.num_train for partition, node in self.roll_call.nodes.items()}
+        found = client_scores.gathered(tallies, sizes, self.settings.evaluation.samples)
+        for who, scores in found.items():
+            self.record.setdefault(who, {}).update(scores)
+        if not found:
             return None
-        tallies = dict(sorted(tallies.items()))
-        pooled = sum(tallies.values(), Tally()).scores()
-        by_client = [{"partition": p, **tally.scores()} for p, tally in tallies.items()]
-        self.record.setdefault("gm", {})["clients_before_training"] = {"mean": pooled, "by_client": by_client}
-        return MetricRecord(pooled)
+        return MetricRecord({f"{who}-{key}": v for who, part in found.items() for key, v in _first(part).items()})
 
     def summary(self) -> None:
         merge = self.settings.merge
@@ -251,20 +259,25 @@ class PosteriorStrategy(Strategy):
 
     def _ask(self, nodes: list[Node], config: dict[str, Any], kind: str, arrays: ArrayRecord) -> list[Message]:
         self._asked = nodes
-        return [Message(self._content(config | self._memory_of(node), arrays), node.node_id, kind) for node in nodes]
+        return [Message(self._content(config | self._for(node), arrays), node.node_id, kind) for node in nodes]
 
-    def _memory_of(self, node: Node) -> dict[str, Any]:
-        """What a client must know of the others, and to find what it kept (clients/memory.py)."""
+    def _for(self, node: Node) -> dict[str, Any]:
+        """What a client must know of its task, of the others, and to find what it kept (clients/memory.py)."""
         folder, partition = self.run_folder, node.partition
         place = {"run": folder.name if folder else "run"}
         if folder and self.settings.run.client_state == "run":
             place["client-state"] = str(folder / "clients")
         place["total-examples"] = sum(node.num_train for node in self.roll_call.nodes.values())
         last, oldest = self.last_merged.get(partition, 0), self._saved_merged.get(partition, 0)
-        return place | {"last-merged": last, "oldest-needed": oldest}
+        return place | {"last-merged": last, "oldest-needed": oldest, "report": partition in self._reporting}
 
     def _partition_of(self) -> dict[int, int]:
         return {node.node_id: node.partition for node in self._asked}
+
+
+def _first(part: dict[str, Any]) -> dict[str, float]:
+    """The scores at the mean of a part of the record."""
+    return next(iter(part.values()))["mean"]
 
 
 def learning_rate(client: ClientSettings, server_round: int, rounds: int) -> float:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Message
+from flwr.app import Array, ArrayRecord, Message, MetricRecord
 
 from fedivon_app.core.codec import Codec, Payload
 from fedivon_app.core.posterior import Posterior
@@ -30,22 +30,36 @@ class Reply:
 
 @dataclass(frozen=True)
 class Replies:
-    """A round's replies: the good ones in partition order, why the others were dropped, and the bytes of all."""
+    """A round's replies: the good ones in partition order, why others were dropped, the bytes of all, and who trained
+    without being asked for a report."""
 
     good: list[Reply]
     dropped: dict[int, str]
     num_bytes: int
+    silent: dict[int, dict[str, Any]] = field(default_factory=dict)
 
 
-def sort_out(messages: Iterable[Message], partition_of: dict[int, int], codec: Codec, sent: Payload) -> Replies:
-    """`partition_of` has the nodes that were asked, by node id; who did not answer is among the dropped."""
-    good, dropped, total = [], {}, 0
+def sort_out(
+    messages: Iterable[Message],
+    partition_of: dict[int, int],
+    codec: Codec,
+    sent: Payload,
+    reporting: Container[int] | None = None,
+) -> Replies:
+    """`partition_of` has the nodes that were asked, by node id; who did not answer is among the dropped.
+
+    `reporting` are the partitions that were asked for a posterior, None for all; the others only say that they trained.
+    """
+    good, dropped, silent, total = [], {}, {}, 0
     for message in messages:
         partition = partition_of.get(message.metadata.src_node_id)
         if partition is None:  # Flower's own word about a node that is gone comes from nobody; its silence counts
             continue
         if message.has_error():
             dropped[partition] = reason(message)
+            continue
+        if reporting is not None and partition not in reporting:
+            silent[partition] = dict(message.content.get("metrics", MetricRecord()))
             continue
         size = num_bytes(message.content.get("posterior", ArrayRecord()))
         total += size
@@ -54,9 +68,9 @@ def sort_out(messages: Iterable[Message], partition_of: dict[int, int], codec: C
             good.append(outcome)
         else:
             dropped[partition] = outcome
-    answered = {reply.partition for reply in good} | set(dropped)
+    answered = {reply.partition for reply in good} | set(dropped) | set(silent)
     dropped |= {partition: "no reply in time" for partition in partition_of.values() if partition not in answered}
-    return Replies(sorted(good, key=lambda reply: reply.partition), dict(sorted(dropped.items())), total)
+    return Replies(sorted(good, key=lambda reply: reply.partition), dict(sorted(dropped.items())), total, silent)
 
 
 def _read(partition: int, message: Message, size: int, codec: Codec, sent: Payload) -> Reply | str:

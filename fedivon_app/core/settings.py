@@ -140,7 +140,13 @@ class EvaluationSettings(Section):
     at: tuple[int, ...] = Field((), description="rounds that are scored besides")
     samples: int = Field(32, ge=0, description="Monte Carlo samples; 0: at the mean only")
     final_samples: int = Field(64, ge=0, description="Monte Carlo samples after the last round")
-    clients_every: int = Field(0, ge=0, description="rounds between evaluations on the clients' test parts; 0: never")
+    clients_every: int = Field(
+        0, ge=0, description="rounds between evaluations on the clients' test parts, and after the last; 0: never"
+    )
+    personal: bool = Field(
+        False,
+        description="clients keep what they trained last as a PM, scored beside the GM; some methods always do",
+    )
     ood: str | None = Field(None, description="out-of-distribution data: a source by name, see datasets/sources.py")
     ood_path: str | None = Field(None, description="its file or folder, for the sources npz and image-folder")
     ood_size: int = Field(5000, ge=1, description="test examples that are compared with as many of the ood data")
@@ -170,6 +176,9 @@ class Settings(Section):
     seed: int = Field(0, ge=0)
     rounds: int = Field(10, ge=1)
     clients_per_round: int | None = Field(None, ge=1, description="clients sampled a round; none: all")
+    train_all_clients: bool = Field(
+        False, description="all clients train in every round, and only those sampled report to the server"
+    )
     data: DataSettings = DataSettings()
     model: ModelSettings = ModelSettings()
     server: ServerSettings = ServerSettings()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
+from fedivon_app.core.client_scores import to_metrics
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.metrics import Tally
 from fedivon_app.core.posterior import Posterior
@@ -281,12 +282,31 @@ def test_clients_scores_are_pooled_not_averaged():
         if message.metadata.message_type == "train":
             return good(partition, message)
         tally = Tally.of(probabilities[parts[partition]], labels[parts[partition]])
-        return {"metrics": MetricRecord({"num-examples": 1, **tally.to_dict()})}
+        return {"metrics": MetricRecord({"num-examples": 1, **to_metrics({"gm": {"mean": tally}})})}
 
     (record,) = start(fedivon(evaluation={"clients_every": 1}), Nodes(2, reply))
     scores = record["gm"]["clients_before_training"]
     assert scores["mean"] == pytest.approx(Tally.of(probabilities, labels).scores())
     assert [c["partition"] for c in scores["by_client"]] == [0, 1]
+
+
+def test_all_clients_can_train_while_only_those_sampled_report():
+    asked = {}
+
+    def reply(partition, message):
+        asked.setdefault(partition, []).append(bool(message.content["config"]["report"]))
+        if asked[partition][-1]:
+            return good(partition, message)
+        return {"metrics": MetricRecord({"num-examples": 10, "loss": 9.0})}
+
+    strategy = fedivon(train_all_clients=True, clients_per_round=2)
+    first, _ = start(strategy, Nodes(5, reply), rounds=2)
+    assert sorted(asked) == list(range(5)) and all(len(reports) == 2 for reports in asked.values())
+    assert [sum(reports[r] for reports in asked.values()) for r in (0, 1)] == [2, 2]
+    assert len(first["clients"]) == 2 and first["silent"] == 3 and first["dropped"] == []
+    assert first["train_loss"] < 9 and strategy.last_merged == dict.fromkeys(range(5), 2)
+    sampled = [c["partition"] for c in start(fedivon(clients_per_round=2), Nodes(5, good))[0]["clients"]]
+    assert [c["partition"] for c in first["clients"]] == sampled  # the same clients as where only they train
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,78 @@
+"""Personal models: kept from round to round, scored beside the global one, whatever the method."""
+
+import numpy as np
+import pytest
+from flwr.app import RecordDict
+
+from clients import personal
+from clients.data import partition_of
+from fedivon_app.core.client_scores import from_metrics
+from fedivon_app.core.codec import Payload
+from fedivon_app.core.metrics import Tally
+from fedivon_app.core.posterior import Posterior
+from fedivon_app.core.predict import predict_point
+from fedivon_app.core.settings import compose
+from fedivon_app.methods import method, settings_of
+from fedivon_app.server_app import prepare
+
+
+def client(strategy, state, folder, *words):
+    settings = compose(settings_of, "demo", strategy, ["evaluation.personal=true", "evaluation.samples=4", *words])
+    partition = partition_of(settings, {"partition-id": 3, "num-partitions": 20})
+    return method(strategy).client(settings, partition, state, folder)
+
+
+def begin(strategy):
+    settings = compose(settings_of, "demo", strategy)
+    flat = prepare(settings)[0]
+    return method(strategy).strategy(settings).begin(flat.mean(), flat.buffers)
+
+
+@pytest.mark.parametrize("strategy", ["fedavg", "fedivon", "scaffold"])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_the_model_after_training_is_scored_beside_the_one_received(strategy, restarted, tmp_path):
+    state, payload = RecordDict(), begin(strategy)
+    one = client(strategy, state, tmp_path)
+    arrays = one.codec.encode(payload)
+    config = {"keys": list(arrays), "round": 1, "learning-rate": one.settings.client.learning_rate}
+    before = from_metrics(one.evaluate(list(arrays.values()), config)[2])
+    assert set(before) == {"gm"}  # it has not trained yet
+    trained, _, _ = one.fit(list(arrays.values()), config)
+    if restarted:
+        state = RecordDict()  # what Flower kept is gone; what is on disk is not
+    again = client(strategy, state, tmp_path)
+    scores = from_metrics(again.evaluate(list(arrays.values()), config | {"last-merged": 1})[2])
+    assert scores["gm"]["mean"].scores() == before["gm"]["mean"].scores()
+    own = again.codec.decode(dict(zip(arrays, trained, strict=True)))
+    images, labels = again.examples("test", again.partition.test)
+    exact = Tally.of(predict_point(again.flat, own.posterior, images, 4, 0), labels.numpy())
+    assert scores["pm"]["mean"].scores() == exact.scores()
+    assert ("mc" in scores["pm"]) == (strategy == "fedivon")
+    assert exact.scores()["accuracy"] > before["gm"]["mean"].scores()["accuracy"]
+
+
+def test_a_client_that_need_not_report_trains_and_sends_nothing(tmp_path):
+    payload, state = begin("fedivon"), RecordDict()
+    one = client("fedivon", state, tmp_path)
+    arrays = one.codec.encode(payload)
+    config = {"keys": list(arrays), "round": 1, "learning-rate": 0.1, "report": False}
+    sent, num_examples, metrics = one.fit(list(arrays.values()), config)
+    assert sent == [] and num_examples > 0 and metrics["loss"] > 0
+    assert personal.recall(one.memory(config).recall(1)) is not None
+
+
+def test_a_personal_model_takes_the_place_of_the_one_before():
+    memory = {"v": np.ones(2)}
+    assert personal.recall(memory) is None
+    personal.keep(memory, Payload(Posterior(np.zeros(2), np.ones(2)), np.ones(3, np.float32)))
+    personal.keep(memory, Payload(Posterior(np.full(2, 5.0))))
+    own = personal.recall(memory)
+    assert own.posterior.mean.tolist() == [5, 5] and own.posterior.precision is None and own.buffers is None
+    assert memory["v"].tolist() == [1, 1]
+
+
+def test_methods_that_do_not_personalise_keep_nothing_unless_asked(tmp_path):
+    plain = method("fedavg").client(
+        compose(settings_of, "demo", "fedavg"), client("fedavg", None, tmp_path).partition, None, tmp_path
+    )
+    assert not plain.keeps and client("fedavg", None, tmp_path).keeps
