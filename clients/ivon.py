@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from math import inf
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
+from clients import personal
 from clients.base import PosteriorClient, Task
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.ivon import IVON
@@ -43,13 +44,9 @@ class IvonTrainer(PosteriorClient):
         """The optimizer of the settings, at the network's weights."""
         client = self.settings.client
         names = ["hess_init", "beta1", "beta2", "mc_samples", "debias", "rescale_lr"]
-        return IVON(
-            self.flat.module.parameters(),
-            lr=task.learning_rate,
-            clip_radius=client.clip_radius or inf,
-            **{name: getattr(client, name) for name in names},
-            **options,
-        )
+        given = {"lr": task.learning_rate, "clip_radius": client.clip_radius or inf}
+        given |= {name: getattr(client, name) for name in names}
+        return IVON(self.flat.module.parameters(), **(given | options))
 
     def descend(self, optimizer: IVON, task: Task) -> Posterior:
         """Every minibatch of the task; then what was learned."""
@@ -74,4 +71,50 @@ class IvonClient(IvonTrainer):
         optimizer = self.ivon(task, ess=client.ess, weight_decay=client.weight_decay)
         if client.start == "posterior":
             optimizer.precision = start.posterior.precision
+        return self.descend(optimizer, task)
+
+
+class PersonalIvonSettings(IvonSettings):
+    start: Literal["posterior"] = "posterior"
+    beta: float = Field(
+        1.0, ge=0, description="weight of the divergence from the server's posterior; 0: local training"
+    )
+    prior_share: float = Field(
+        1.0, ge=0, le=1, description="of the server's precision in the prior; the rest is that of the weight decay"
+    )
+
+
+class PersonalIvonClient(IvonTrainer):
+    """FedIvon's personalised client (Pal et al. 2025, Eq. 8): its posterior is its PM, and what the server merges.
+
+    Minimises ess E[loss] + beta KL(q || N(m, 1/s_p)), which is IVON with ess/beta and this prior; m is the server's
+    mean, s_p = prior_share s + (1 - prior_share) ess weight_decay with s the server's precision. Training starts at the
+    server's posterior. With beta = 0 the server has no say: IVON goes on from the client's own PM, with weight decay.
+
+    `rescale_lr` multiplies the rate by hess_init + weight_decay here too: by the prior's precision instead, large as it
+    may be, the pull towards the prior would overshoot.
+    """
+
+    Settings = PersonalIvonSettings
+    personalises = True
+
+    def train(self, start: Payload, task: Task) -> Posterior:
+        client = self.settings.client
+        server = start.posterior
+        if client.beta == 0:
+            return self.train_alone(personal.recall(task.memory), server, task)
+        floor = client.ess * client.weight_decay
+        prior = Posterior(server.mean, client.prior_share * server.precision + (1 - client.prior_share) * floor)
+        rate = task.learning_rate * (client.hess_init + client.weight_decay if client.rescale_lr else 1)
+        optimizer = self.ivon(task, ess=client.ess / client.beta, prior=prior, lr=rate, rescale_lr=False)
+        optimizer.precision = server.precision
+        return self.descend(optimizer, task)
+
+    def train_alone(self, own: Payload | None, server: Posterior, task: Task) -> Posterior:
+        client, begin = self.settings.client, own.posterior if own else server
+        if own:
+            self.flat.load(begin.mean)
+            self.flat.load_buffers(own.buffers)
+        optimizer = self.ivon(task, ess=client.ess, weight_decay=client.weight_decay)
+        optimizer.precision = begin.precision
         return self.descend(optimizer, task)

@@ -10,7 +10,7 @@ from pydantic import create_model, model_validator
 from clients.admm import BayesAdmmClient, FedAdmmClient
 from clients.base import PosteriorClient
 from clients.dense import DenseClient
-from clients.ivon import IvonClient
+from clients.ivon import IvonClient, PersonalIvonClient
 from clients.laplace import FedLapCovClient, FedLaplaceClient
 from clients.point import PointClient
 from clients.scaffold import ScaffoldClient
@@ -33,6 +33,7 @@ class Method(NamedTuple):
 METHODS: dict[str, Method] = {
     "fedavg": Method(FedAvg, PointClient),
     "fedivon": Method(FedIvon, IvonClient),
+    "fedivon-personal": Method(FedIvon, PersonalIvonClient),
     "flipout": Method(Fischer, VariationalClient),
     "mc-dropout": Method(FedAvg, PointClient),
     "bayes-admm": Method(BayesAdmm, BayesAdmmClient),

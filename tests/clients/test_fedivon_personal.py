@@ -1,0 +1,74 @@
+"""FedIvon's personalised client: between its own data and the server's posterior."""
+
+import numpy as np
+import pytest
+from flwr.app import RecordDict
+
+from clients.data import partition_of
+from fedivon_app.core.codec import Payload
+from fedivon_app.core.posterior import Posterior
+from fedivon_app.core.settings import compose
+from fedivon_app.methods import method, settings_of
+from fedivon_app.server_app import prepare
+
+NAME = "fedivon-personal"
+
+
+def train(folder, state, server, number=1, **client):
+    """The client's posterior after a round that began at the server's."""
+    words = [f"client.{key}={value}" for key, value in client.items()]
+    settings = compose(settings_of, "demo", NAME, ["client.epochs=4", *words])
+    one = method(NAME).client(
+        settings, partition_of(settings, {"partition-id": 3, "num-partitions": 20}), state, folder
+    )
+    arrays = one.codec.encode(Payload(server))
+    config = {"keys": list(arrays), "round": number, "learning-rate": 0.3, "last-merged": number - 1}
+    reply = one.fit(list(arrays.values()), config)[0]
+    return one.codec.decode(dict(zip(arrays, reply, strict=True))).posterior
+
+
+def server(shift: float = 0.0, precision: float = 5000.0) -> Posterior:
+    mean = prepare(compose(settings_of, "demo", NAME))[0].mean()
+    return Posterior(mean + np.float32(shift), np.full_like(mean, precision))
+
+
+def moved(own: Posterior, start: Posterior) -> float:
+    return float(np.linalg.norm(own.mean - start.mean))
+
+
+def test_more_beta_holds_the_client_nearer_to_the_server(tmp_path):
+    start = server()
+    distances = [
+        moved(train(tmp_path / str(beta), RecordDict(), start, beta=beta), start) for beta in (0.1, 1.0, 10.0, 1e4)
+    ]
+    assert distances == sorted(distances, reverse=True) and distances[-1] < 0.02 * distances[1]
+
+
+def test_with_beta_zero_the_server_has_no_say_after_the_first_round(tmp_path):
+    one, other = (
+        train(tmp_path / str(shift), state, server(shift), 2, beta=0)
+        for shift in (0.0, 0.5)
+        for state in [RecordDict()]
+        if train(tmp_path / str(shift), state, server(), 1, beta=0)
+    )
+    np.testing.assert_array_equal(one.mean, other.mean)
+    np.testing.assert_array_equal(one.precision, other.precision)
+
+
+def test_the_whole_precision_as_a_prior_adds_up_and_a_share_of_it_does_not(tmp_path):
+    """A weight without data (a pixel that is always black) keeps what the prior says."""
+    precisions = {}
+    for share in (0.0, 0.5, 1.0):
+        posterior = server()
+        for number in (1, 2, 3):
+            folder = tmp_path / f"{share}-{number}"
+            posterior = train(folder, RecordDict(), posterior, prior_share=share, beta2=0.9)
+        precisions[share] = float(np.median(posterior.precision))
+    assert precisions[1.0] >= 5000 * 0.99
+    assert precisions[0.0] < precisions[0.5] < precisions[1.0]
+
+
+@pytest.mark.parametrize("word", ["client.beta=-1", "client.prior_share=2", "client.start=mean"])
+def test_settings_that_make_no_sense_are_refused(word):
+    with pytest.raises(ValueError, match=word.split("=")[0]):
+        compose(settings_of, "demo", NAME, [word])
