@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from datasets.noise import noisy
 from datasets.partition import Split, split
 from datasets.partition import options_of as rule_options
 from datasets.sources import DataError, Source, inputs, load
@@ -82,7 +83,8 @@ def _division(data_json: str, num_clients: int, seed: int) -> tuple[Source, Spli
     source = load(data.source, data.root, path=data.path, num_clients=num_clients, seed=seed, **taken)
     options = {name: values[name] for name in rule_options(data.partition) if name in values}
     caps = {"holdout": data.holdout, "max_examples": data.max_examples}
-    return source, split(source, data.partition, num_clients, seed, **caps, **options)
+    parts = split(source, data.partition, num_clients, seed, **caps, **options)
+    return noisy(source, data.label_noise, parts.train, seed) if data.label_noise else source, parts
 
 
 def division(data: DataSettings, num_clients: int, seed: int) -> tuple[Source, Split]:

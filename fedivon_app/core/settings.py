@@ -57,6 +57,9 @@ class DataSettings(Section):
     labels_per_client: int = Field(5, ge=1)
     per_class: int = Field(300, ge=1, description="two-class: examples of each of the two classes")
     concentration: float = Field(0.5, gt=0, description="heterogeneous: concentration of a client's labels")
+    label_noise: float = Field(
+        0.0, ge=0, le=1, description="share of the clients' training labels that are flipped to another one"
+    )
     max_examples: int | None = Field(None, ge=1, description="cap on the training examples of a client")
     holdout: int = Field(
         0, ge=0, description="training examples that the server keeps to choose the best checkpoint by"
