@@ -9,7 +9,8 @@ from pydantic import Field
 
 from clients.base import PosteriorClient, Task
 from fedivon_app.core.codec import Payload
-from fedivon_app.core.dense import Dense, Loss, Ridge, SoftmaxRegression, dual_step, no_dual, solve_client
+from fedivon_app.core.dense import Dense, Loss, dual_step, no_dual, solve_client
+from fedivon_app.core.regression import Ridge, SoftmaxRegression
 from fedivon_app.core.settings import ClientSettings
 
 

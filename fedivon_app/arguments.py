@@ -91,6 +91,9 @@ def build(commands: Mapping[str, Callable[[argparse.Namespace], int]]) -> argpar
     )
     predictor.add_argument("--confidence", type=_share, default=0.0, metavar="P", help="abstain below this probability")
     predictor.add_argument("--json", action="store_true", help="one JSON object a line")
+    drawer = command("illustrate", more="On small problems, without a federation, in a minute or two.")
+    drawer.add_argument("--out", type=Path, default=Path("figures"), metavar="DIR", help="where (default: ./figures)")
+    drawer.add_argument("--source", default="mnist", help="pictures in ten classes (default: mnist)")
     command("settings", "experiment").add_argument("--strategy", metavar="NAME", help="another method than its own")
     return parser
 

@@ -169,6 +169,15 @@ def predict(options: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
+def illustrate(options: argparse.Namespace) -> int:
+    """Draws BayesADMM's Figures 3a, 3b and 4 anew."""
+    from fedivon_app.illustrate import illustrate as draw
+
+    paths = draw(options.out, options.source, lambda line: print(line, flush=True))
+    print("\n".join(map(str, paths)))
+    return 0
+
+
 def settings(options: argparse.Namespace) -> int:
     """Prints the settings that a run would use."""
     from fedivon_app.methods import settings_of
@@ -206,7 +215,7 @@ def _summary(folder: Path) -> dict[str, Any]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    functions = run, resume, sweep, show, report, compare, uncertainty, predict, settings
+    functions = run, resume, sweep, show, report, compare, uncertainty, predict, illustrate, settings
     return build({function.__name__: function for function in functions} | {"list": list_runs})
 
 

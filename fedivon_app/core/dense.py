@@ -112,26 +112,55 @@ def dual_step(own: Dense, server: Dense, step: float, space: Space = "natural") 
     return step * (own.mean - server.mean), -2 * step * (second[0] - second[1])
 
 
+class Diverged(ValueError):
+    """A method has left the Gaussians: something is not finite, or a precision not positive definite."""
+
+
 def solve_client(
     loss: Loss, server: Dense, dual: Dual, rho: float, step: float = 0.5, tolerance: float = 1e-9, most: int = 200
 ) -> Dense:
-    """The client's problem by VON from the server's posterior, to where it stands still.
+    """The client's problem by VON from the server's posterior, to where it stands still or for `most` steps.
 
-    A full step (1) solves it at once if the loss is quadratic.
+    A full step (1) solves it at once if the loss is quadratic. The problem need not have a solution: where V > rho S_s
+    and the loss has little curvature it falls for ever, and the posterior widens until it is `Diverged`.
     """
-    v, matrix = dual
     own = server
     for _ in range(most):
-        _, gradient, hessian = loss.expected(own)
-        target = server.precision + (hessian - matrix) / rho
-        precision = positive((1 - step) * own.precision + step * target, own.precision)
-        slope = (gradient + v - matrix @ own.mean) / rho + server.precision @ (own.mean - server.mean)
-        mean = own.mean - step * np.linalg.solve(precision, slope)
-        moved = np.abs(mean - own.mean).max() + np.abs(precision - own.precision).max() / np.abs(precision).max()
-        own = Dense(mean, precision)
-        if moved < tolerance:
+        try:
+            length, after = _von_step(loss, own, server, dual, rho, step)
+        except np.linalg.LinAlgError:
+            length, after = 0.0, own
+        if not length or not np.isfinite(after.mean).all():
+            raise Diverged(
+                "the client's problem has no solution nearby: take fewer VON steps, a smaller dual step or a larger rho"
+            )
+        moved = np.abs(after.mean - own.mean).max()
+        moved += np.abs(after.precision - own.precision).max() / np.abs(after.precision).max()
+        own = after
+        if moved < tolerance * length / step:
             break
     return own
+
+
+def _von_step(loss: Loss, own: Dense, server: Dense, dual: Dual, rho: float, step: float) -> tuple[float, Dense]:
+    """One step of VON and its length: `step`, halved until a quarter of the precision is left in every direction."""
+    v, matrix = dual
+    _, gradient, hessian = loss.expected(own)
+    target = server.precision + (hessian - matrix) / rho
+    target = (target + target.T) / 2
+    slope = (gradient + v - matrix @ own.mean) / rho + server.precision @ (own.mean - server.mean)
+    for length in step * 0.5 ** np.arange(50):
+        precision = (1 - length) * own.precision + length * target
+        if _definite(precision - own.precision / 4):
+            return float(length), Dense(own.mean - length * np.linalg.solve(precision, slope), precision)
+    return 0.0, own
+
+
+def _definite(matrix: np.ndarray) -> bool:
+    try:
+        return bool(np.isfinite(np.linalg.cholesky(matrix)).all())
+    except np.linalg.LinAlgError:
+        return False
 
 
 def merge(clients: Sequence[Dense], duals: Dual, delta: float, alpha: float) -> Dense:
@@ -166,60 +195,3 @@ def _raised(matrix: np.ndarray, otherwise: np.ndarray) -> tuple[np.ndarray, int]
         values, vectors = np.linalg.eigh(matrix)
         floor = 0.01 * np.linalg.eigvalsh(otherwise).min()
         return (vectors * np.maximum(values, floor)) @ vectors.T, int((values < floor).sum())
-
-
-class Ridge:
-    """|x Theta - y|^2 / 2, with y (examples,) or (examples, outputs) and Theta (features, outputs) as a flat vector."""
-
-    def __init__(self, x: np.ndarray, y: np.ndarray):
-        outputs = y.reshape(len(x), -1)
-        self.gram = np.kron(x.T @ x, np.eye(outputs.shape[1]))
-        self.shift, self.constant = (x.T @ outputs).reshape(-1), 0.5 * float(np.square(y).sum())
-
-    def at(self, theta: np.ndarray) -> Derivatives:
-        slope = self.gram @ theta
-        return float(0.5 * theta @ slope - self.shift @ theta + self.constant), slope - self.shift, self.gram
-
-    def expected(self, q: Dense) -> Derivatives:
-        value, gradient, hessian = self.at(q.mean)
-        return value + 0.5 * float(np.trace(np.linalg.solve(q.precision, self.gram))), gradient, hessian
-
-
-class SoftmaxRegression:
-    """The summed cross-entropy of the logits x Theta, with Theta (features, classes) as a flat vector.
-
-    The logits of an example are Gaussian under a Gaussian Theta: expectations are over draws of them, each example's
-    with noise of its own, (examples, draws, classes), that stays the same from call to call.
-    """
-
-    def __init__(self, x: np.ndarray, labels: np.ndarray, num_classes: int, draws: int = 16, seed: int = 0):
-        self.x, self.truth, self.num_classes = x, np.eye(num_classes)[labels], num_classes
-        half = np.random.default_rng(seed).standard_normal((len(x), draws // 2, num_classes))
-        self.noise = np.concatenate([half, -half], axis=1)
-
-    def at(self, theta: np.ndarray) -> Derivatives:
-        return self._derivatives((self.x @ theta.reshape(-1, self.num_classes))[:, None])
-
-    def expected(self, q: Dense) -> Derivatives:
-        size, classes = self.x.shape[1], self.num_classes
-        half = (self.x @ q.covariance().reshape(size, -1)).reshape(-1, classes, size, classes)
-        spread = np.einsum("ncef,ne->ncf", half, self.x)
-        root = np.linalg.cholesky(spread + 1e-12 * np.eye(classes))
-        centre = self.x @ q.mean.reshape(size, classes)
-        return self._derivatives(centre[:, None] + np.einsum("ncf,nmf->nmc", root, self.noise))
-
-    def _derivatives(self, logits: np.ndarray) -> Derivatives:
-        """From logits (examples, draws, classes), averaged over the draws."""
-        logits = logits - logits.max(2, keepdims=True)
-        log_p = logits - np.log(np.exp(logits).sum(2, keepdims=True))
-        p = np.exp(log_p)
-        mean_p, second = p.mean(1), np.einsum("nma,nmb->nab", p, p) / p.shape[1]
-        size, classes = self.x.shape[1], self.num_classes
-        hessian = np.empty((size, classes, size, classes))
-        for a in range(classes):
-            for b in range(a, classes):
-                weight = (mean_p[:, a] if a == b else 0) - second[:, a, b]
-                hessian[:, a, :, b] = hessian[:, b, :, a] = self.x.T @ (weight[:, None] * self.x)
-        value = -float((self.truth * log_p.mean(1)).sum())
-        gradient = self.x.T @ (mean_p - self.truth)
-        return value, gradient.reshape(-1), hessian.reshape(size * classes, size * classes)

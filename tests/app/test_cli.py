@@ -89,7 +89,8 @@ def test_table_has_a_line_for_each_way_of_predicting():
     assert "GM at the mean, best held-out" in lines[4]
 
 
-COMMANDS = ["run", "resume", "sweep", "list", "show", "report", "compare", "uncertainty", "predict", "settings"]
+COMMANDS = ["run", "resume", "sweep", "list", "show", "report", "compare", "uncertainty", "predict"]
+COMMANDS += ["illustrate", "settings"]
 SCORES = {"accuracy": 0.5, "nll": 1.25, "ece": 0.1, "brier": 0.6}
 
 

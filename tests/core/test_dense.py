@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedivon_app.core.dense import Dense, Ridge, SoftmaxRegression, dual_step, merge, no_dual, solve_client
+from fedivon_app.core.dense import Dense, Diverged, dual_step, merge, no_dual, solve_client
+from fedivon_app.core.regression import LogisticRegression, Ridge, SoftmaxRegression
 
 RNG = np.random.default_rng(0)
 K, SIZE, DELTA = 4, 5, 25.0
@@ -100,3 +101,40 @@ def test_a_precision_that_is_not_positive_is_raised():
     bad = np.diag([-5.0, 1.0])
     merged = merge([Dense(np.zeros(2), np.eye(2))], (np.zeros(2), bad), 1.0, 0.9)
     assert np.linalg.eigvalsh(merged.precision).min() > 0
+
+
+def test_a_step_that_would_leave_the_cone_is_halved():
+    """rho S = H - V + rho S_s = 1 - 2.9 + 2 = 0.1, where one step from S_s = 2 leaves 0.5 at least."""
+    loss, server = Ridge(np.eye(1), np.zeros(1)), Dense(np.ones(1), 2 * np.eye(1))
+    own = solve_client(loss, server, (np.zeros(1), np.array([[2.9]])), 1.0, step=1.0)
+    assert own.precision[0, 0] == pytest.approx(0.1)
+    assert own.mean[0] == pytest.approx(2.0 / 0.1)  # (H - V + S_s) m = S_s m_s
+
+
+def test_a_problem_without_a_solution_is_told():
+    """H - V + rho S_s = 1 - 4 + 2 is negative: the objective falls for ever as the posterior widens."""
+    loss, server = Ridge(np.eye(1), np.zeros(1)), Dense(np.ones(1), 2 * np.eye(1))
+    with pytest.raises(Diverged, match="has no solution nearby: take fewer VON steps"):
+        solve_client(loss, server, (np.zeros(1), np.array([[4.0]])), 1.0, step=1.0, most=2000)
+
+
+def test_the_dual_of_moments_is_an_ascent():
+    """A client surer than the server, of the same mean, gains a positive V: what its curvature will be in the end."""
+    server, own = Dense(np.ones(1), np.eye(1)), Dense(np.ones(1), 4 * np.eye(1))
+    v, matrix = dual_step(own, server, 0.5, "expectation")
+    assert v[0] == 0 and matrix[0, 0] == pytest.approx(-2 * 0.5 * (1 / 4 - 1))
+
+
+def test_logistic_regression_is_softmax_regression_with_one_logit_at_zero():
+    x, labels = RNG.standard_normal((9, 2)), np.arange(9) % 2
+    one, two = LogisticRegression(x, labels), SoftmaxRegression(x, labels, 2)
+    theta = RNG.standard_normal(2)
+    pair = np.stack([np.zeros(2), theta], axis=1).reshape(-1)
+    second = np.array([1, 3])
+    for mine, other in zip(one.at(theta), two.at(pair), strict=True):
+        part = other if np.ndim(other) == 0 else other[second] if np.ndim(other) == 1 else other[np.ix_(second, second)]
+        np.testing.assert_allclose(mine, part, atol=1e-12)
+    q = Dense(theta, np.array([[2.0, 0.5], [0.5, 1.0]]))
+    drawn = [one.at(draw) for draw in q.samples(RNG.standard_normal((40_000, 2)))]
+    for found, values in zip(one.expected(q), zip(*drawn, strict=True), strict=True):
+        np.testing.assert_allclose(found, np.mean(values, 0), atol=0.03, rtol=0.02)

@@ -1,0 +1,87 @@
+"""Losses of linear models, with their expectations under a full-covariance Gaussian (core/dense.py)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedivon_app.core.dense import Dense, Derivatives
+
+
+class Ridge:
+    """|x Theta - y|^2 / 2, with y (examples,) or (examples, outputs) and Theta (features, outputs) as a flat vector."""
+
+    def __init__(self, x: np.ndarray, y: np.ndarray):
+        outputs = y.reshape(len(x), -1)
+        self.gram = np.kron(x.T @ x, np.eye(outputs.shape[1]))
+        self.shift, self.constant = (x.T @ outputs).reshape(-1), 0.5 * float(np.square(y).sum())
+
+    def at(self, theta: np.ndarray) -> Derivatives:
+        slope = self.gram @ theta
+        return float(0.5 * theta @ slope - self.shift @ theta + self.constant), slope - self.shift, self.gram
+
+    def expected(self, q: Dense) -> Derivatives:
+        value, gradient, hessian = self.at(q.mean)
+        return value + 0.5 * float(np.trace(np.linalg.solve(q.precision, self.gram))), gradient, hessian
+
+
+class SoftmaxRegression:
+    """The summed cross-entropy of the logits x Theta, with Theta (features, classes) as a flat vector.
+
+    The logits of an example are Gaussian under a Gaussian Theta: expectations are over draws of them, each example's
+    with noise of its own, (examples, draws, classes), that stays the same from call to call.
+    """
+
+    def __init__(self, x: np.ndarray, labels: np.ndarray, num_classes: int, draws: int = 16, seed: int = 0):
+        self.x, self.truth, self.num_classes = x, np.eye(num_classes)[labels], num_classes
+        half = np.random.default_rng(seed).standard_normal((len(x), draws // 2, num_classes))
+        self.noise = np.concatenate([half, -half], axis=1)
+
+    def at(self, theta: np.ndarray) -> Derivatives:
+        return self._derivatives((self.x @ theta.reshape(-1, self.num_classes))[:, None])
+
+    def expected(self, q: Dense) -> Derivatives:
+        size, classes = self.x.shape[1], self.num_classes
+        half = (self.x @ q.covariance().reshape(size, -1)).reshape(-1, classes, size, classes)
+        spread = np.einsum("ncef,ne->ncf", half, self.x)
+        root = np.linalg.cholesky(spread + 1e-12 * np.eye(classes))
+        centre = self.x @ q.mean.reshape(size, classes)
+        return self._derivatives(centre[:, None] + np.einsum("ncf,nmf->nmc", root, self.noise))
+
+    def _derivatives(self, logits: np.ndarray) -> Derivatives:
+        """From logits (examples, draws, classes), averaged over the draws."""
+        logits = logits - logits.max(2, keepdims=True)
+        log_p = logits - np.log(np.exp(logits).sum(2, keepdims=True))
+        p = np.exp(log_p)
+        mean_p, second = p.mean(1), np.einsum("nma,nmb->nab", p, p) / p.shape[1]
+        size, classes = self.x.shape[1], self.num_classes
+        hessian = np.empty((size, classes, size, classes))
+        for a in range(classes):
+            for b in range(a, classes):
+                weight = (mean_p[:, a] if a == b else 0) - second[:, a, b]
+                hessian[:, a, :, b] = hessian[:, b, :, a] = self.x.T @ (weight[:, None] * self.x)
+        value = -float((self.truth * log_p.mean(1)).sum())
+        gradient = self.x.T @ (mean_p - self.truth)
+        return value, gradient.reshape(-1), hessian.reshape(size * classes, size * classes)
+
+
+class LogisticRegression:
+    """The summed cross-entropy of one logit, x theta, with labels 0 and 1; expectations by Gauss-Hermite quadrature."""
+
+    def __init__(self, x: np.ndarray, labels: np.ndarray, nodes: int = 30):
+        self.x, self.labels = x, labels
+        self.nodes, weights = np.polynomial.hermite_e.hermegauss(nodes)
+        self.weights = weights / weights.sum()
+
+    def at(self, theta: np.ndarray) -> Derivatives:
+        return self._derivatives((self.x @ theta)[:, None], np.ones(1))
+
+    def expected(self, q: Dense) -> Derivatives:
+        deviation = np.sqrt(np.einsum("nd,de,ne->n", self.x, q.covariance(), self.x))
+        return self._derivatives((self.x @ q.mean)[:, None] + deviation[:, None] * self.nodes, self.weights)
+
+    def _derivatives(self, logits: np.ndarray, weights: np.ndarray) -> Derivatives:
+        """From logits (examples, nodes) and the weights of the nodes."""
+        p = np.exp(-np.logaddexp(0, -logits))
+        value = float((np.logaddexp(0, logits) @ weights - self.labels * (logits @ weights)).sum())
+        curvature = (p * (1 - p)) @ weights
+        return value, self.x.T @ (p @ weights - self.labels), self.x.T @ (curvature[:, None] * self.x)
