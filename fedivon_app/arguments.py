@@ -14,6 +14,9 @@ something in the last minute (or three times its longest round), else unfinished
 UNCERTAINTY = "Writes RUN/uncertainty.json and the run's page."
 PREDICT = """Pictures of any format that Pillow reads are converted to the model's channels and resized (bilinear) to
 its height and width, all in the same way; an .npz file holds the inputs in an array x or x_test."""
+PERSONALISE = """As one more round of the run's method would do it; your file has x_train, y_train, x_test and y_test.
+DIR is then a folder that `fedivon predict` takes. Your data stay where they are."""
+CLIENTS = """From what the clients of a simulation kept, read again from disk."""
 
 
 class _Help(argparse.HelpFormatter):
@@ -91,6 +94,14 @@ def build(commands: Mapping[str, Callable[[argparse.Namespace], int]]) -> argpar
     )
     predictor.add_argument("--confidence", type=_share, default=0.0, metavar="P", help="abstain below this probability")
     predictor.add_argument("--json", action="store_true", help="one JSON object a line")
+    fitter = command("personalise", "checkpoint", more=PERSONALISE)
+    fitter.add_argument("run", metavar="RUN", help="a run's folder")
+    fitter.add_argument("--data", type=Path, required=True, metavar="FILE", help="an .npz file with your own data")
+    fitter.add_argument("--out", type=Path, default=Path("personal"), metavar="DIR", help="where (default: ./personal)")
+    fitter.add_argument("--epochs", type=_positive, metavar="N", help="over your data (default: the run's)")
+    fitter.add_argument("--learning-rate", type=_rate, metavar="X", help="default: that of the run's first round")
+    fitter.add_argument("--samples", type=_whole, metavar="N", help="weight samples (default: the run's final number)")
+    command("clients", more=CLIENTS).add_argument("run", metavar="RUN", help="a run's folder")
     drawer = command("illustrate", more="On small problems, without a federation, in a minute or two.")
     drawer.add_argument("--out", type=Path, default=Path("figures"), metavar="DIR", help="where (default: ./figures)")
     drawer.add_argument("--source", default="mnist", help="pictures in ten classes (default: mnist)")
@@ -113,3 +124,4 @@ def _number(kind: type, least: float, most: float, what: str) -> Any:
 _whole = _number(int, 0, float("inf"), "a whole number of at least 0")
 _positive = _number(int, 1, float("inf"), "a whole number of at least 1")
 _share = _number(float, 0, 1, "a number from 0 to 1")
+_rate = _number(float, 1e-12, float("inf"), "a number above 0")

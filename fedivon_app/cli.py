@@ -16,7 +16,16 @@ import yaml
 
 from fedivon_app.arguments import build
 from fedivon_app.core.settings import SettingsError, compose
-from fedivon_app.tables import ENDED, list_table, prediction_table, sweep_lines, table, uncertainty_table
+from fedivon_app.tables import (
+    ENDED,
+    clients_table,
+    list_table,
+    personal_table,
+    prediction_table,
+    sweep_lines,
+    table,
+    uncertainty_table,
+)
 
 __all__ = ["main", "table"]
 
@@ -169,6 +178,27 @@ def predict(options: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
+def personalise(options: argparse.Namespace) -> int:
+    """Fits a personal model to your own data."""
+    from fedivon_app.personalise import personalise as fit
+    from fedivon_app.runs import Run
+
+    choices = {name: getattr(options, name) for name in ("epochs", "learning_rate", "samples", "checkpoint")}
+    fitted = fit(Run.open(options.run), options.data, options.out, **choices)
+    print(personal_table(fitted.scores, fitted.run.settings.evaluation.samples))
+    print(f"\n{fitted.num_train} training and {fitted.num_test} test examples of {options.data}; {options.out}")
+    return 0
+
+
+def clients(options: argparse.Namespace) -> int:
+    """Scores a run's personal models again, client by client."""
+    from fedivon_app.personalise import score_again
+    from fedivon_app.runs import Run
+
+    print(clients_table(score_again(Run.open(options.run))))
+    return 0
+
+
 def illustrate(options: argparse.Namespace) -> int:
     """Draws BayesADMM's Figures 3a, 3b and 4 anew."""
     from fedivon_app.illustrate import illustrate as draw
@@ -215,7 +245,20 @@ def _summary(folder: Path) -> dict[str, Any]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    functions = run, resume, sweep, show, report, compare, uncertainty, predict, illustrate, settings
+    functions = (
+        run,
+        resume,
+        sweep,
+        show,
+        report,
+        compare,
+        uncertainty,
+        predict,
+        personalise,
+        clients,
+        illustrate,
+        settings,
+    )
     return build({function.__name__: function for function in functions} | {"list": list_runs})
 
 

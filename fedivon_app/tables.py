@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import mean, stdev
 from typing import Any
 
+from fedivon_app.core.client_scores import PLACES
 from fedivon_app.inventory import PARTS as SCORED
 from fedivon_app.inventory import Found, last_scores
 from fedivon_app.sweep import Plan, Step, duration
 
 MEASURES = {"accuracy": "accuracy %", "nll": "NLL", "ece": "ECE", "brier": "Brier"}
 WAYS = ("mean", "mc")
-PARTS = {"test": "", "clients_before_training": ", clients' test parts"}
+PARTS = {"test": "", **dict.fromkeys(PLACES.values(), ", clients' test parts")}
 ENDED = ("completed", "stopped")
 KINDS = ("entropy", "aleatoric", "epistemic")
 
@@ -36,12 +37,13 @@ def table(summaries: Iterable[dict[str, Any]]) -> str:
         ends = [(summary["rounds"], summary["final"], "")]
         if summary["best"] and summary["best"]["round"] != summary["rounds"]:
             ends.append((summary["best"]["round"], summary["best"]["gm"], ", best held-out"))
-        for server_round, scores, note in ends:
+        ends = [(*end, "GM") for end in ends] + [(summary["rounds"], summary.get("personal"), "", "PM")]
+        for server_round, scores, note, whose in ends:
             who = (summary["experiment"], summary["strategy"], str(summary["seed"]), str(server_round))
             for part, where in PARTS.items():
                 for way, values in (scores or {}).get(part, {}).items():
                     if way in WAYS:
-                        rows.append((*who, f"{_way(way, values)}{where}{note}", *_cells(values)))
+                        rows.append((*who, f"{_way(way, values, whose)}{where}{note}", *_cells(values)))
     return layout(rows, words=5)
 
 
@@ -110,8 +112,31 @@ def prediction_table(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> str:
     return layout(shown, words=2)
 
 
-def _way(way: str, values: Mapping[str, Any]) -> str:
-    return "GM at the mean" if way == "mean" else f"GM, {values['samples']} samples"
+def personal_table(scores: Mapping[str, Mapping[str, Mapping[str, float]]], samples: int) -> str:
+    """A newcomer's PM beside the GM that it came from, on the same test examples."""
+    rows = [("model", *MEASURES.values())]
+    for whose, ways in scores.items():
+        rows += [(_way(way, {"samples": samples}, whose.upper()), *_cells(values)) for way, values in ways.items()]
+    return layout(rows, words=1)
+
+
+def clients_table(scored: Mapping[str, Mapping[str, Any]]) -> str:
+    """Every client's accuracy at the mean by GM and PM, and what they come to together."""
+    models = {whose.upper(): next(iter(places.values())) for whose, places in scored.items()}
+    by_client = {whose: {c["partition"]: c for c in part["by_client"]} for whose, part in models.items()}
+    rows = [("client", "examples", *(f"{whose} accuracy %" for whose in models))]
+    for partition in sorted(set().union(*by_client.values())):
+        held = [clients.get(partition) for clients in by_client.values()]
+        size = next(c["num_train"] for c in held if c)
+        rows.append((str(partition), str(size), *(f"{100 * c['accuracy']:.2f}" if c else "-" for c in held)))
+    for name, words in (("mean", "mean"), ("weighted", "by size"), ("std", "spread"), ("worst_decile", "worst tenth")):
+        values = [part["over_clients"]["mean"][name] for part in models.values()]
+        rows.append((words, "", *(f"{100 * value:.2f}" for value in values)))
+    return layout(rows, words=1)
+
+
+def _way(way: str, values: Mapping[str, Any], whose: str = "GM") -> str:
+    return f"{whose} at the mean" if way == "mean" else f"{whose}, {values['samples']} samples"
 
 
 def _cells(values: Mapping[str, float]) -> list[str]:
