@@ -38,6 +38,7 @@ class RollCall:
         self.settings, self.shape, self.num_classes = settings, shape, num_classes
         self.nodes: dict[int, Node] = {}
         self.refused: dict[int, str] = {}
+        self.replaced: set[int] = set()  # ids of nodes that came back with another; Flower lists them for a while
         self.assembled = False
 
     def assemble(self, grid: Grid, content: RecordDict) -> None:
@@ -60,24 +61,32 @@ class RollCall:
         """Forgets the nodes that are gone and asks the new ones."""
         present = set(grid.get_node_ids())
         self.nodes = {partition: node for partition, node in self.nodes.items() if node.node_id in present}
-        known = {node.node_id for node in self.nodes.values()} | set(self.refused)
+        known = {node.node_id for node in self.nodes.values()} | set(self.refused) | self.replaced
         if newcomers := sorted(present - known):
             messages = [Message(content, node_id, MessageType.QUERY) for node_id in newcomers]
-            self._enter(grid.send_and_receive(messages, timeout=self.settings.server.round_timeout))
+            self._enter(newcomers, grid.send_and_receive(messages, timeout=self.settings.server.round_timeout))
 
-    def _enter(self, replies: Iterable[Message]) -> None:
+    def _enter(self, asked: Iterable[int], replies: Iterable[Message]) -> None:
+        answered = set()
         for message in replies:
             node_id = message.metadata.src_node_id
             if message.has_error():
-                log.warning("node %d did not answer the roll call: %s", node_id, reason(message))
+                if node_id in asked:  # what Flower says of a node that is gone comes from nobody; its silence counts
+                    answered.add(node_id)
+                    log.warning("node %d cannot answer the roll call: %s", node_id, reason(message))
                 continue
+            answered.add(node_id)
             properties = dict(message.content["properties"])
             partition = int(properties["partition-id"])
             if fault := self._fault(partition, properties):
                 self.refused[node_id] = f"partition {partition}: {fault}"
                 log.warning("node %d cannot take part: %s", node_id, self.refused[node_id])
             else:
+                if partition in self.nodes:
+                    self.replaced.add(self.nodes[partition].node_id)
                 self.nodes[partition] = Node(node_id, partition, properties["num-train"], properties["num-test"])
+        for node_id in sorted(set(asked) - answered):
+            log.warning("node %d did not answer the roll call", node_id)
         self.nodes = dict(sorted(self.nodes.items()))
 
     def _fault(self, partition: int, properties: dict[str, Any]) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -101,6 +102,9 @@ def num_bytes(record: ArrayRecord) -> int:
 
 
 def reason(message: Message) -> str:
-    """The last line of a client's error: the exception's own text."""
+    """The last line of a client's error: the exception's own text, which SuperNodes send as <class 'X'>:<'text'>."""
     lines = [line.strip() for line in str(message.error.reason or "").splitlines() if line.strip()]
-    return lines[-1] if lines else f"error code {message.error.code}"
+    if not lines:
+        return f"error code {message.error.code}"
+    wrapped = re.fullmatch(r"<class '([\w.]+)'>:<(['\"])(.*)\2>", lines[-1])
+    return f"{wrapped[1]}: {wrapped[3]}" if wrapped else lines[-1]

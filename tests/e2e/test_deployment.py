@@ -1,7 +1,5 @@
 """The same app on SuperNodes that are processes of their own, each with its own data file."""
 
-import shlex
-import subprocess
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,20 +8,11 @@ import numpy as np
 import pytest
 
 from datasets.sources import load
-from fedivon_app.launch import BIN, Federation, end_family, free_port
+from fedivon_app.launch import Federation, end_family
 from fedivon_app.runs import Run
+from tests.e2e.helpers import configuration, launch, start_node
 
 pytestmark = pytest.mark.e2e
-
-
-def start_node(federation: Federation, folder: Path, node_config: str) -> subprocess.Popen:
-    folder.mkdir()
-    port = free_port()
-    command = [BIN / "flower-supernode", "--insecure", "--superlink", federation.address, "--isolation", "subprocess"]
-    command += ["--host", "127.0.0.1", "--port", str(port), "--node-config", node_config]
-    environment = federation.environment | {"FLWR_HOME": str(folder)}
-    log = open(folder / "log", "w")  # noqa: SIM115
-    return subprocess.Popen(command, env=environment, cwd=folder, stdout=log, stderr=log, start_new_session=True)
 
 
 def site_file(path: Path, site: int) -> Path:
@@ -44,13 +33,11 @@ def test_two_sites_with_files_of_their_own(tmp_path):
             stack.callback(end_family, node.pid)
         overrides = ["dataset=null", "data.source=nodes", "data.shape=[8,8,1]", "data.num_classes=10", "data.clients=2"]
         overrides += ["clients_per_round=2", "rounds=2", "evaluation.clients_every=2", "server.node_timeout=90"]
-        lines = []
-        config = {"experiment": "demo", "runs": str(tmp_path / "runs"), "set": shlex.join(overrides)}
         began = time.monotonic()
-        failure = federation.run(config, 2, show=lines.append)
+        config = configuration(tmp_path / "runs", "demo", "fedivon", *overrides)
+        failure, folder, lines = launch(federation, config, 2)
         assert failure is None, (failure, lines)
         assert time.monotonic() - began < 300
-    (folder,) = (tmp_path / "runs").glob("*")
     records = list(Run.open(folder).metrics())
     assert [[c["num_examples"] for c in r["clients"]] for r in records] == [[721, 721]] * 2
     by_client = records[-1]["gm"]["clients_before_training"]["by_client"]

@@ -1,23 +1,22 @@
 """Real `flwr run`s of Gaussian networks under Fischer et al.'s rules, a run that diverges, and a sweep that goes on."""
 
 import json
-import shlex
 
 import numpy as np
 import pytest
 
 from fedivon_app.cli import main
 from fedivon_app.runs import Run
+from tests.e2e import helpers
+from tests.e2e.helpers import configuration
 
 pytestmark = pytest.mark.e2e
 
 
 def launch(federation, runs, experiment, strategy, *overrides, nodes=4):
-    lines = []
-    words = [f"data.clients={nodes}", *overrides]
-    config = {"experiment": experiment, "strategy": strategy, "runs": str(runs), "set": shlex.join(words)}
-    failure = federation.run(config, nodes, show=lines.append)
-    return failure, Run.open(next(runs.iterdir())), lines
+    config = configuration(runs, experiment, strategy, f"data.clients={nodes}", *overrides)
+    failure, folder, lines = helpers.launch(federation, config, nodes)
+    return failure, Run.open(folder), lines
 
 
 def test_a_pretrained_flipout_run_ends_with_its_uncertainty_and_its_report(federation, tmp_path):

@@ -1,7 +1,6 @@
 """Real `flwr run`s in the Ray simulation: the same seed, the same numbers; stopped and resumed, the same numbers."""
 
 import json
-import shlex
 import subprocess
 import zipfile
 from pathlib import Path
@@ -12,6 +11,8 @@ import yaml
 from fedivon_app.cli import main
 from fedivon_app.launch import BIN, PROJECT
 from fedivon_app.runs import Run
+from tests.e2e import helpers
+from tests.e2e.helpers import configuration, numbers
 
 pytestmark = pytest.mark.e2e
 
@@ -20,17 +21,7 @@ SMALL += ["evaluation.samples=4", "evaluation.final_samples=8", "evaluation.clie
 
 
 def launch(federation, runs: Path, strategy: str, *overrides: str, nodes: int = 4):
-    """What made the run fail or None, its folder, and the lines that it showed."""
-    lines = []
-    config = {"experiment": "demo", "strategy": strategy, "runs": str(runs), "set": shlex.join([*SMALL, *overrides])}
-    failure = federation.run(config, nodes, show=lines.append)
-    folders = sorted(runs.glob("*")) if runs.exists() else [None]
-    return failure, folders[-1], lines
-
-
-def numbers(folder: Path) -> list[dict]:
-    """The metrics without the times."""
-    return [{k: v for k, v in record.items() if k != "seconds"} for record in Run.open(folder).metrics()]
+    return helpers.launch(federation, configuration(runs, "demo", strategy, *SMALL, *overrides), nodes)
 
 
 @pytest.fixture(scope="module")

@@ -92,6 +92,10 @@ def test_merges_good_replies_weighted_by_size():
 
 BAD = {
     "an error": (lambda p, m: Error(2, "Traceback ...\nValueError: no data here"), "ValueError: no data here"),
+    "an error of a SuperNode": (
+        lambda p, m: Error(2, "<class 'ValueError'>:<'what it kept is gone'>"),
+        "^ValueError: what it kept is gone$",
+    ),
     "silence": (lambda p, m: None, "no reply in time"),
     "no posterior": (lambda p, m: {"metrics": MetricRecord({"num-examples": 1})}, "lacks 'posterior'"),
     "no num-examples": (
@@ -261,8 +265,9 @@ def test_a_node_that_comes_back_with_another_id_takes_its_place_again():
 
     nodes, strategy = Nodes(2, reply), fedivon()
     strategy.payload = Payload(Posterior(np.zeros(4), np.ones(4)))
-    strategy.start(nodes, strategy.arrays(), 2, 1.0, on_round=lambda *_: nodes.ids.update({999: 1}))
-    assert asked == [100, 107, 100, 999]
+    strategy.start(nodes, strategy.arrays(), 3, 1.0, on_round=lambda *_: nodes.ids.update({999: 1}))
+    assert asked == [100, 107, 100, 999, 100, 999]
+    assert sorted(nodes.queried) == [0, 1, 1]  # the old id, which Flower lists for a while, is not called again
 
 
 def test_batch_norm_statistics_are_averaged_by_size():
