@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import yaml
 
+from fedivon_app.core.client_scores import PLACES
 from fedivon_app.core.settings import Settings
 from fedivon_app.runs import Run
 from fedivon_app.template import number
@@ -55,10 +56,10 @@ class Outcome:
     def sent(self) -> float:
         return max(self.bytes.values(), default=0.0)
 
-    @property
-    def last_by_client(self) -> dict[str, Any]:
-        """The last scores on the clients' test parts: pooled under `mean`, each client's under `by_client`."""
-        scored = ((record.get("gm") or {}).get("clients_before_training") for record in reversed(self.rounds))
+    def last_clients(self, whose: str) -> dict[str, Any]:
+        """The last scores of the GM (`gm`) or the PMs (`pm`) on the clients' test parts: pooled under `mean`, each
+        client's under `by_client`."""
+        scored = ((record.get(whose) or {}).get(PLACES[whose]) for record in reversed(self.rounds))
         return next((scores for scores in scored if scores), {})
 
     def scores(self, part: str, way: str) -> dict[int, dict[str, Any]]:

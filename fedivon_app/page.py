@@ -11,6 +11,7 @@ import numpy as np
 from fedivon_app import plots
 from fedivon_app import template as html
 from fedivon_app.groups import Group, Outcome
+from fedivon_app.page_personal import personal
 from fedivon_app.template import NOTHING, Cell, Section, number
 
 WAYS = {"mc": "Monte Carlo", "mean": "at the mean"}
@@ -44,7 +45,8 @@ def sections(groups: Sequence[Group], named_by: str, pictures: plots.Pictures) -
     else:
         why = "No uncertainty.json is there; fedivon uncertainty RUN writes it, for a run that kept a checkpoint."
         found.append(Section("uncertainty", "Uncertainty", html.paragraph(why)))
-    return [section for section in [*found, _clients(groups, pictures), _training(groups, pictures)] if section]
+    found += [personal(groups, pictures), _clients(groups, pictures), _training(groups, pictures)]
+    return [section for section in found if section]
 
 
 def _series(groups: Sequence[Group], count: Callable[[Outcome, str], int]) -> list[Series]:
@@ -213,7 +215,7 @@ def _clients(groups: Sequence[Group], pictures: plots.Pictures) -> Section | Non
 
 
 def _accuracies(outcome: Outcome) -> tuple[dict[int, float], float]:
-    scored = outcome.last_by_client
+    scored = outcome.last_clients("gm")
     values = {c["partition"]: 100 * number(c.get("accuracy")) for c in scored.get("by_client") or ()}
     return _finite(values), 100 * number((scored.get("mean") or {}).get("accuracy"))
 

@@ -146,6 +146,34 @@ def dots(title: str, y: str, values: Mapping[int, float], level: float, what: st
 
 
 @styled
+def scatter(
+    title: str,
+    x: str,
+    y: str,
+    clouds: Sequence[tuple[str, int, Sequence[float], Sequence[float]]],
+    diagonal: bool = False,
+    log: bool = False,
+) -> Figure:
+    """A dot for every pair of a group's values; with `diagonal` the line where both are equal, `log` for the x axis."""
+    figure, axes = _panel(title, x, y)
+    if diagonal:
+        values = [value for cloud in clouds for axis in cloud[2:] for value in axis]
+        ends = min(values), max(values)
+        axes.plot(ends, ends, color=MUTED, linewidth=1, dashes=(4, 2))
+        axes.set_title("dashed: equal", loc="right", fontsize=9, color=MUTED)
+    for _, style, across, up in clouds:
+        options = {"color": COLOURS[look(style)[0]], "alpha": 0.75, "gid": f"series{style}"}
+        axes.plot(across, up, linestyle="", marker=look(style)[2], markersize=4, **options)
+    if log:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
+    else:
+        axes.xaxis.set_major_locator(_ticks())
+    axes.yaxis.set_major_locator(_ticks())
+    return figure
+
+
+@styled
 def boxes(title: str, x: str, rows: Sequence[tuple[str, int, Sequence[float]]]) -> Figure:
     """A row a group, its name above it: median, quartiles, whiskers to the ends, no value left out."""
     figure, axes = _rows(title, x, [row[0] for row in rows])
