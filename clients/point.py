@@ -39,36 +39,52 @@ class PointClient(PosteriorClient):
         return self.settings.client.optimizer_state == "kept"
 
     def train(self, start: Payload, task: Task) -> Posterior:
-        flat, client = self.flat, self.settings.client
-        optimizer, weights = self.optimizer(task)
-        pull = client.proximal
-        anchor = flat.vector.clone() if pull else None
-        for inputs, labels in task.batches():
-            flat.zero_gradient()
-            self.loss(inputs, labels).backward()
-            if self.penalty is not None:
-                flat.gradient.add_(self.penalty(flat.vector))
-            if pull:
-                flat.gradient.add_(flat.vector - anchor, alpha=pull)
-            if client.clip_norm:
-                torch.nn.utils.clip_grad_norm_(weights, client.clip_norm)
-            optimizer.step()
-        if client.optimizer_state == "kept":
+        optimizer = self.optimizer(task)
+        self.descend(optimizer, task)
+        if self.settings.client.optimizer_state == "kept":
+            (weights,) = optimizer.param_groups[0]["params"]
             state = {f"optimizer.{name}": value for name, value in optimizer.state[weights].items()}
             task.memory.update({name: value.cpu().numpy().reshape(-1) for name, value in state.items()})
-        return Posterior(flat.mean())
+        return Posterior(self.flat.mean())
 
-    def optimizer(self, task: Task) -> tuple[torch.optim.Optimizer, torch.nn.Parameter]:
-        """The optimizer of the settings, with its state of the round before if that is kept, and what it moves."""
-        client, weights = self.settings.client, self.flat.as_parameter()
+    def descend(self, optimizer: torch.optim.Optimizer, task: Task) -> None:
+        """A step for every minibatch of the task, pulled by `proximal` towards where it begins."""
+        anchor = self.flat.vector.clone() if self.settings.client.proximal else None
+        for inputs, labels in task.batches():
+            self.step(optimizer, inputs, labels, anchor)
+
+    def step(
+        self, optimizer: torch.optim.Optimizer, inputs: Tensor, labels: Tensor, anchor: Tensor | None = None
+    ) -> None:
+        """One step on a minibatch's loss, with what the method adds to it and `proximal`/2 |theta - anchor|^2."""
+        flat = self.flat
+        flat.zero_gradient()
+        self.loss(inputs, labels).backward()
+        if self.penalty is not None:
+            flat.gradient.add_(self.penalty(flat.vector))
+        if anchor is not None:
+            flat.gradient.add_(flat.vector - anchor, alpha=self.settings.client.proximal)
+        self.apply(optimizer)
+
+    def apply(self, optimizer: torch.optim.Optimizer) -> None:
+        """The optimizer's step by the gradient that is there, clipped if the settings say so."""
+        if largest := self.settings.client.clip_norm:
+            torch.nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], largest)
+        optimizer.step()
+
+    def optimizer(self, task: Task, weights: list[torch.nn.Parameter] | None = None) -> torch.optim.Optimizer:
+        """The optimizer of the settings for these weights; none: for all, with its state of last round where kept."""
+        client, whole = self.settings.client, weights is None
+        weights = [self.flat.as_parameter()] if whole else weights
         shared = {"lr": task.learning_rate, "weight_decay": client.weight_decay, "fused": True}
         if client.optimizer == "adam":
-            optimizer = torch.optim.Adam([weights], **shared)
+            optimizer = torch.optim.Adam(weights, **shared)
         else:
-            optimizer = torch.optim.SGD([weights], momentum=client.momentum, **shared)
-        if kept := {n.partition(".")[2]: v for n, v in task.memory.items() if n.startswith("optimizer.")}:
-            optimizer.state[weights] = {name: self._tensor(value) for name, value in kept.items()}
-        return optimizer, weights
+            optimizer = torch.optim.SGD(weights, momentum=client.momentum, **shared)
+        kept = {n.partition(".")[2]: v for n, v in task.memory.items() if n.startswith("optimizer.")}
+        if whole and kept:
+            optimizer.state[weights[0]] = {name: self._tensor(value) for name, value in kept.items()}
+        return optimizer
 
     def _tensor(self, value: np.ndarray) -> Tensor:
         tensor = torch.from_numpy(value.copy()).to(self.device)

@@ -230,7 +230,7 @@ def _launch(runs: list[tuple[Any, dict[str, Any]]], options: argparse.Namespace)
                 failed = True
             if outcome.folder and (outcome.folder / "summary.json").is_file():
                 folders.append(outcome.folder)
-    if scored := [summary for folder in folders if (summary := _summary(folder))["final"]]:
+    if scored := [one for folder in folders if (one := _summary(folder))["final"] or one.get("personal")]:
         print(f"\n{table(scored)}")
     if folders:
         print("\nrun folders:\n" + "\n".join(f"  {folder}" for folder in folders))

@@ -10,8 +10,16 @@ from pydantic import create_model, model_validator
 from clients.admm import BayesAdmmClient, FedAdmmClient
 from clients.base import PosteriorClient
 from clients.dense import DenseClient
+from clients.fedper import FedPerClient, FedRepClient
 from clients.ivon import IvonClient, PersonalIvonClient
 from clients.laplace import FedLapCovClient, FedLaplaceClient
+from clients.local import LocalClient
+from clients.meanfield import LocalBnnClient
+from clients.perfedavg import PerFedAvgClient
+from clients.pfedbayes import PFedBayesClient
+from clients.pfedhb import PFedHBClient
+from clients.pfedme import PFedMeClient
+from clients.pfedvem import PFedVEMClient
 from clients.point import PointClient
 from clients.scaffold import ScaffoldClient
 from clients.variational import VariationalClient
@@ -22,6 +30,10 @@ from strategies.base import PosteriorStrategy
 from strategies.fedavg import FedAvg
 from strategies.fedivon import FedIvon
 from strategies.fischer import Fischer
+from strategies.local import FedPer, Local
+from strategies.pfedhb import PFedHB
+from strategies.pfedme import PFedMe
+from strategies.pfedvem import PFedBayes, PFedVEM
 from strategies.scaffold import Scaffold
 
 
@@ -47,6 +59,15 @@ METHODS: dict[str, Method] = {
     "fedlaplace": Method(FedIvon, FedLaplaceClient),
     "fedprox": Method(FedAvg, PointClient),
     "scaffold": Method(Scaffold, ScaffoldClient),
+    "local": Method(Local, LocalClient),
+    "fedper": Method(FedPer, FedPerClient),
+    "fedrep": Method(FedPer, FedRepClient),
+    "pfedme": Method(PFedMe, PFedMeClient),
+    "perfedavg": Method(FedAvg, PerFedAvgClient),
+    "local-bnn": Method(Local, LocalBnnClient),
+    "pfedhb": Method(PFedHB, PFedHBClient),
+    "pfedbayes": Method(PFedBayes, PFedBayesClient),
+    "pfedvem": Method(PFedVEM, PFedVEMClient),
 }
 
 

@@ -20,7 +20,7 @@ from datasets.npz import npz
 from datasets.sources import DataError
 from fedivon_app.core import client_scores
 from fedivon_app.core.codec import Payload
-from fedivon_app.core.settings import SettingsError, validate
+from fedivon_app.core.settings import Settings, SettingsError, validate
 from fedivon_app.methods import method
 from fedivon_app.runs import Run
 from fedivon_app.trained import Trained
@@ -120,7 +120,7 @@ def kept_models(run: Run) -> dict[int, Payload]:
 def score_again(run: Run) -> dict[str, dict[str, Any]]:
     """GM and PM on every client's test part, from what is on disk: as the last evaluation of the run had it."""
     settings, trained, models = run.settings, Trained.open(run), kept_models(run)
-    replies, sizes = {}, {}
+    shared, replies, sizes = _has_global_model(settings), {}, {}
     for partition in range(settings.data.clients):
         node = {"partition-id": partition, "num-partitions": settings.data.clients}
         client: PosteriorClient = method(settings.strategy).client(settings, partition_of(settings, node))
@@ -128,7 +128,11 @@ def score_again(run: Run) -> dict[str, dict[str, Any]]:
         if not len(client.partition.test):
             continue
         examples = client.examples("test", client.partition.test)
-        asked = {"gm": trained.payload} if method(settings.strategy).strategy.has_global_model else {}
+        asked = {"gm": trained.payload} if shared else {}
         asked |= {"pm": models[partition]} if partition in models else {}
         replies[partition] = {who: client.tallies(model, *examples) for who, model in asked.items()}
     return client_scores.gathered(replies, sizes, settings.evaluation.samples)
+
+
+def _has_global_model(settings: Settings) -> bool:
+    return method(settings.strategy).strategy(settings).has_global_model

@@ -24,6 +24,7 @@ from torch.func import functional_call
 from torch.nn.functional import linear, softplus
 
 from fedivon_app.core.flat import Flat
+from fedivon_app.core.meanfield import divergence, divergence_slopes, inverse_softplus
 from fedivon_app.core.posterior import Posterior
 
 LAYERS = (nn.Linear, nn.Conv2d)
@@ -74,26 +75,17 @@ class VariationalNetwork:
 
     @torch.no_grad()
     def add_divergence(self, prior_mean: Tensor | float, prior_precision: Tensor | float, num_examples: int) -> Tensor:
-        """Adds the gradient of KL(q || N(m_p, 1/s_p)) / N in closed form, and returns its value.
-
-        d/dm = s_p (m - m_p) / N, d/drho = (s_p sigma - 1/sigma) sigmoid(rho) / N.
-        """
-        sigma, difference = softplus(self.rho), self.mean - prior_mean
-        slope = (sigma * prior_precision - 1 / sigma) * torch.sigmoid(self.rho)
-        self.rho.grad.add_(slope, alpha=1 / num_examples)
-        self.mean.grad.add_(difference * prior_precision, alpha=1 / num_examples)
-        ratio = sigma.square() * prior_precision
-        return 0.5 * (ratio - 1 - ratio.log() + difference.square() * prior_precision).sum() / num_examples
+        """Adds the gradient of KL(q || N(m_p, 1/s_p)) / N in closed form, and returns its value."""
+        prior, sigma = (prior_mean, prior_precision), softplus(self.rho)
+        by_mean, by_sigma = divergence_slopes(self.mean, sigma, *prior)
+        self.mean.grad.add_(by_mean, alpha=1 / num_examples)
+        self.rho.grad.add_(by_sigma * torch.sigmoid(self.rho), alpha=1 / num_examples)
+        return divergence(self.mean, sigma, *prior) / num_examples
 
     @torch.no_grad()
     def posterior(self) -> Posterior:
         """The Gaussian learned so far, as new arrays."""
         return Posterior(self.flat.mean(), softplus(self.rho).double().pow(-2).cpu().numpy())
-
-
-def inverse_softplus(sigma: Tensor) -> Tensor:
-    """rho with softplus(rho) = sigma: log(e^sigma - 1)."""
-    return sigma + torch.log(-torch.expm1(-sigma))
 
 
 def _flipout(weight: Tensor, bias: Tensor | None):

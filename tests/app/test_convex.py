@@ -6,18 +6,16 @@ The labels are noisy, so that the pooled optimum is finite; it is where the grad
 import numpy as np
 import pytest
 import torch
-from flwr.app import RecordDict
 
-from clients.data import Partition
 from datasets.base import Source
-from fedivon_app.core.codec import Payload
-from fedivon_app.core.dense import Dense, SoftmaxRegression, no_dual, solve_client
+from fedivon_app.core.dense import Dense, no_dual, solve_client
 from fedivon_app.core.flat import Flat
 from fedivon_app.core.laplace import curvature_diagonal
 from fedivon_app.core.models import build
+from fedivon_app.core.regression import SoftmaxRegression
 from fedivon_app.core.settings import SettingsError
 from fedivon_app.methods import method, settings_of
-from strategies.wire import Reply
+from tests import federation
 
 K, EACH, FEATURES, CLASSES = 3, 40, 3, 3
 
@@ -42,29 +40,8 @@ def pooled_gradient(mean: np.ndarray, decay: float = 0.0) -> float:
     return float((flat.gradient + decay * flat.vector).norm())
 
 
-def federate(name, rounds, client, merge, state_root, clients_of=None):
-    values = {"experiment": "convex", "strategy": name, "client": client, "merge": merge, "data": {"clients": K}}
-    settings = settings_of(name).model_validate(values | {"model": {"name": "linear"}})
-    strategy = method(name).strategy(settings)
-    torch.manual_seed(0)
-    mean = Flat(build("linear", (FEATURES,), CLASSES)).mean()
-    payload = strategy.begin(mean)
-    states = [RecordDict() for _ in range(K)]
-    for number in range(1, rounds + 1):
-        replies = []
-        for k in range(K):
-            rows = np.arange(k * EACH, (k + 1) * EACH)
-            one = method(name).client(settings, Partition(k, SOURCE, rows, rows), states[k], state_root)
-            arrays = one.codec.encode(payload)
-            config = {"keys": list(arrays), "round": number, "learning-rate": settings.client.learning_rate}
-            config |= {"last-merged": number - 1, "total-examples": K * EACH, "oldest-needed": number - 1}
-            out, size, metrics = one.fit(list(arrays.values()), config)
-            replies.append(Reply(k, size, 0, one.codec.decode(dict(zip(arrays, out, strict=True))), metrics))
-        strategy.record = {"round": number}
-        weights = strategy.weights(replies, payload.posterior)
-        merged = strategy.merge(replies, weights, payload.posterior)
-        payload = Payload(merged, None, strategy.merge_extras(replies, payload))
-    return payload.posterior
+def federate(name, rounds, client, merge, state_root):
+    return federation.federate(name, rounds, client, merge, state_root, SOURCE, K).server
 
 
 LOCAL = {"batch_size": EACH, "epochs": 10, "optimizer": "sgd", "learning_rate": 0.5}  # ten full-batch steps
@@ -96,8 +73,7 @@ def test_a_proximal_term_holds_a_client_near_the_server(tmp_path):
         federate("fedprox", 1, LOCAL | {"proximal": mu, "optimizer_state": "fresh"}, {}, tmp_path / str(mu)).mean
         for mu in (0.0, 1.0)
     )
-    torch.manual_seed(0)
-    start = Flat(build("linear", (FEATURES,), CLASSES)).mean()
+    start = federation.initial_weights(SOURCE)
     assert 0 < np.linalg.norm(near - start) < 0.7 * np.linalg.norm(far - start)
 
 

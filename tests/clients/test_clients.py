@@ -16,13 +16,13 @@ from fedivon_app.core.settings import compose
 from fedivon_app.methods import METHODS, method, settings_of
 from fedivon_app.server_app import prepare
 
-# bayes-admm-full takes all examples at once, and no chances
-MINIBATCHES = [name for name in METHODS if name != "bayes-admm-full"]
+# bayes-admm-full takes all examples at once, and no chances; tests/clients/test_personal.py has those with a PM
+MINIBATCHES = [name for name, (_, client) in METHODS.items() if name != "bayes-admm-full" and not client.personalises]
 
 
 def make(strategy: str, partition: int = 3, **overrides):
     words = [f"{key.replace('__', '.')}={value}" for key, value in overrides.items()]
-    if strategy not in MINIBATCHES:
+    if strategy == "bayes-admm-full":
         words.append("model.name=linear")
     settings = compose(settings_of, "demo", strategy, words)
     client = method(strategy).client(

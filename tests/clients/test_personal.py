@@ -12,7 +12,7 @@ from fedivon_app.core.metrics import Tally
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.predict import predict_point
 from fedivon_app.core.settings import compose
-from fedivon_app.methods import method, settings_of
+from fedivon_app.methods import METHODS, method, settings_of
 from fedivon_app.server_app import prepare
 
 
@@ -49,6 +49,29 @@ def test_the_model_after_training_is_scored_beside_the_one_received(strategy, re
     assert scores["pm"]["mean"].scores() == exact.scores()
     assert ("mc" in scores["pm"]) == (strategy == "fedivon")
     assert exact.scores()["accuracy"] > before["gm"]["mean"].scores()["accuracy"]
+
+
+@pytest.mark.parametrize("strategy", [name for name, (_, kind) in METHODS.items() if kind.personalises])
+def test_a_personal_model_learns_and_one_seed_makes_one(strategy, tmp_path):
+    """Three rounds from a server that stays as it was; twice."""
+
+    def rounds(folder):
+        state, arrays = RecordDict(), client(strategy, None, folder).codec.encode(begin(strategy))
+        config = {"keys": list(arrays), "learning-rate": client(strategy, None, folder).settings.client.learning_rate}
+        scores = [from_metrics(client(strategy, state, folder).evaluate(list(arrays.values()), config)[2])["gm"]]
+        for number in (1, 2, 3):
+            one = client(strategy, state, folder)
+            one.fit(list(arrays.values()), config | {"round": number, "last-merged": number - 1})
+            asked = config | {"last-merged": number}
+            scores.append(from_metrics(one.evaluate(list(arrays.values()), asked)[2])["pm"])
+        return [score["mean"].scores()["nll"] for score in scores], one.memory(config).recall(3)
+
+    losses, memory = rounds(tmp_path / "one")
+    assert losses[3] < losses[0]
+    again, same = rounds(tmp_path / "two")
+    assert again == losses
+    for name, array in memory.items():
+        np.testing.assert_array_equal(array, same[name])
 
 
 def test_a_client_that_need_not_report_trains_and_sends_nothing(tmp_path):

@@ -1,0 +1,57 @@
+"""pFedBayes' client."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+from math import ceil, exp, log1p
+
+from pydantic import Field
+
+from clients import personal
+from clients.base import Task
+from clients.meanfield import MeanFieldClient, MeanFieldSettings
+from fedivon_app.core.codec import Payload
+from fedivon_app.core.posterior import Posterior
+
+
+class PFedBayesSettings(MeanFieldSettings):
+    batch_size: int = Field(100, ge=1)
+    learning_rate: float = Field(1e-3, gt=0, description="of the local copy of the server's posterior")
+    personal_learning_rate: float | None = Field(None, gt=0, description="of the PM; none: the same")
+    minibatches: int | None = Field(20, ge=1, description="a round; none: all of its epochs'")
+    personal_steps: int = Field(5, ge=1, description="of the PM, on every minibatch")
+    zeta: float = Field(10.0, ge=0, description="weight of the divergence in a round")
+    sigma_init: float = Field(log1p(exp(-3)), gt=0, description="standard deviation of every weight before round 1")
+    mc_samples: int = Field(1, ge=1, description="draws of the weights a step")
+    noise: float = Field(
+        1.0, gt=0, description="standard deviation of a draw's eps; the official code's 0.001 is a defect"
+    )
+
+
+class PFedBayesClient(MeanFieldClient):
+    """pFedBayes' client (Zhang et al. 2022), with q its PM and w a copy of the server's posterior.
+
+    On every minibatch of R: `personal_steps` steps of q on -sum log likelihood + (zeta/R) KL(q || w), then one of w on
+    (zeta/R) KL(q || w). q goes on from round to round; w begins at the server's posterior, and is sent.
+    """
+
+    Settings = PFedBayesSettings
+
+    def train(self, start: Payload, task: Task) -> Posterior:
+        client, server = self.settings.client, start.posterior
+        count = client.minibatches or task.epochs * ceil(len(task.labels) / task.batch_size)
+        weight = client.zeta / count
+        q = self.field((personal.recall(task.memory) or start).posterior, noise=client.noise)
+        w = self.field(server)
+        rate = (client.personal_learning_rate or client.learning_rate) * task.learning_rate / client.learning_rate
+        by_q, by_w = self.optimizer(q.parameters(), rate), self.optimizer(w.parameters(), task.learning_rate)
+        for batch in islice(replace(task, epochs=count).batches(), count):
+            w.zero_gradient()
+            prior = w.mean.detach(), w.sigma.pow(-2)
+            self.descend(q, [batch] * client.personal_steps, by_q, prior, weight, "sum")
+            q.zero_gradient()
+            w.add_fit(q.mean.detach(), q.sigma.square(), weight)
+            by_w.step()
+        self.personal = Payload(q.posterior(), self.flat.buffers)
+        return w.posterior()

@@ -1,0 +1,44 @@
+"""pFedMe's client."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from pydantic import Field
+
+from clients.base import Task
+from clients.point import PointClient, PointSettings
+from fedivon_app.core.codec import Payload
+from fedivon_app.core.posterior import Posterior
+
+
+class PFedMeSettings(PointSettings):
+    optimizer: Literal["adam", "sgd"] = Field("sgd", description="of the personal point")
+    optimizer_state: Literal["fresh"] = "fresh"
+    learning_rate: float = Field(0.005, gt=0, description="eta: w moves by eta proximal (theta - w) a minibatch")
+    personal_learning_rate: float = Field(0.09, gt=0, description="of the personal point theta; no schedule changes it")
+    proximal: float = Field(15.0, gt=0, description="lambda: pull of theta towards w")
+    inner_steps: int = Field(5, ge=1, description="K, of theta on each minibatch")
+
+
+class PFedMeClient(PointClient):
+    """pFedMe's client (T Dinh et al. 2020, Algorithm 1), w and theta from the server's point. For every minibatch:
+
+    K steps of theta on loss + lambda/2 |theta - w|^2, from where it is; then w <- w - eta lambda (w - theta), a step on
+    the loss' Moreau envelope. The PM is theta; w is what the server averages.
+    """
+
+    Settings = PFedMeSettings
+    personalises = True
+
+    def train(self, start: Payload, task: Task) -> Posterior:
+        client, theta = self.settings.client, self.flat.vector
+        envelope = theta.clone()
+        optimizer = self.optimizer(replace(task, learning_rate=client.personal_learning_rate))
+        for inputs, labels in task.batches():
+            for _ in range(client.inner_steps):
+                self.step(optimizer, inputs, labels, anchor=envelope)
+            envelope.lerp_(theta, task.learning_rate * client.proximal)
+        self.personal = Payload(Posterior(self.flat.mean()), self.flat.buffers)
+        return Posterior(envelope.cpu().numpy())

@@ -1,0 +1,75 @@
+"""Servers that average the clients' Gaussians: pFedBayes' and pFedVEM's."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from math import inf
+from typing import Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch.nn.functional import softplus
+
+from fedivon_app.core.meanfield import inverse_softplus
+from fedivon_app.core.posterior import Posterior
+from fedivon_app.core.settings import Settings as AppSettings
+from strategies.base import MergeSettings, PosteriorStrategy
+from strategies.fedavg import FedAvg
+from strategies.parts import head_of
+from strategies.wire import Reply
+
+log = logging.getLogger("fedivon")
+
+
+class PFedBayes(PosteriorStrategy):
+    """pFedBayes' server (Zhang et al. 2022): mu = sum w_k mu_k, and var = sum w_k var_k (rule `nwa`), by data size.
+
+    `average: rho` is what the official code does: rho = sum w_k rho_k, with sigma = softplus(rho).
+    """
+
+    class Settings(MergeSettings):
+        rule: Literal["nwa"] = "nwa"
+        average: Literal["variance", "rho"] = Field("variance", description="what of the deviations is averaged")
+
+    def merge(self, replies: Sequence[Reply], weights: np.ndarray, previous: Posterior) -> Posterior:
+        merged = super().merge(replies, weights, previous)
+        if self.settings.merge.average == "variance":
+            return merged
+        rho = torch.zeros(len(previous), dtype=torch.float64)
+        for reply, weight in zip(replies, weights.tolist(), strict=True):
+            sigma = torch.from_numpy(reply.posterior.precision).double().rsqrt_()
+            rho.add_(inverse_softplus(sigma), alpha=weight)
+        return Posterior(merged.mean, softplus(rho).pow_(-2).numpy())
+
+
+class PFedVEM(FedAvg):
+    """pFedVEM's server (Zhu et al. 2023): the base averaged by data size, the head by confidence.
+
+    mu = sum(m_k / rho_k^2) / sum(1 / rho_k^2) over the head, with rho_k^2 a client's metric `head_variance`.
+    """
+
+    def __init__(self, settings: AppSettings, shape: tuple[int, ...] = (), num_classes: int | None = None):
+        super().__init__(settings, shape, num_classes)
+        self.network = shape, num_classes
+
+    def merge(self, replies: Sequence[Reply], weights: np.ndarray, previous: Posterior) -> Posterior:
+        merged = super().merge(replies, weights, previous)
+        head = head_of(self.settings.model, *self.network, self.settings.client.head)
+        confidence = np.array([self.confidence(reply) for reply in replies])
+        merged.mean[head] = previous.mean[head]
+        if confidence.any():
+            heads = (reply.posterior.mean[head] for reply in replies)
+            shares = (confidence / confidence.sum()).tolist()
+            merged.mean[head] = sum(w * m.astype(np.float64) for w, m in zip(shares, heads, strict=True))
+        return merged
+
+    @staticmethod
+    def confidence(reply: Reply) -> float:
+        """1 / rho_k^2; nothing, with a warning, for a client that does not say a positive number."""
+        variance = reply.metrics.get("head_variance", 0.0)
+        if 0 < variance < inf:
+            return 1 / variance
+        log.warning("the head of partition %d is left out: its head_variance is %s", reply.partition, variance)
+        return 0.0
