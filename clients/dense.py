@@ -23,8 +23,8 @@ class DenseSettings(ClientSettings):
 
 
 class DenseClient(PosteriorClient):
-    """BayesADMM's client with full covariance (Moellenhoff et al. 2025, appendix C.4): VON to convergence, or in one
-    step where the loss is quadratic; then the dual step. The network is only what predicts."""
+    """BayesADMM's client with full covariance (Moellenhoff et al. 2025, appendix C.4): VON for a number of steps or
+    to convergence, one step where the loss is quadratic; then the dual step. The network is only what predicts."""
 
     Settings = DenseSettings
     remembers = True
@@ -35,7 +35,7 @@ class DenseClient(PosteriorClient):
         inputs = np.concatenate([inputs, np.ones((len(inputs), 1))], axis=1)
         order = theta_order(inputs.shape[1], len(self.flat) // inputs.shape[1])
         server = ordered(start.posterior, order)
-        v, matrix = (memory["v"], memory["V"]) if memory else no_dual(len(server))
+        v, matrix = (memory["v"], memory["V"]) if "v" in memory else no_dual(len(server))
         loss = self.local_loss(inputs, labels, len(order) // inputs.shape[1])
         options = {"step": task.learning_rate, "tolerance": client.tolerance, "most": task.epochs}
         own = solve_client(loss, server, (v, matrix), merge.rho, **options)

@@ -70,10 +70,7 @@ def personalise(
         config = {"keys": list(arrays), "round": 1, "learning-rate": rate, "total-examples": len(source.y_train)}
         server_round = run.checkpoints()[-1][0] if checkpoint == "last" else run.best()["round"]
         client.fit(list(arrays.values()), config | {"round": server_round + 1})
-        asked = config | {
-            "last-merged": server_round + 1,
-            "score-gm": method(settings.strategy).strategy.has_global_model,
-        }
+        asked = config | {"last-merged": server_round + 1, "score-gm": _has_global_model(settings)}
         metrics = client.evaluate(list(arrays.values()), asked)[2]
         own = personal.recall(client.memory(config).recall(server_round + 1))
     tallies = client_scores.from_metrics(metrics)

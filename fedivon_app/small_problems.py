@@ -86,7 +86,7 @@ def solve_diagonal(
 def merge_diagonal(
     clients: Sequence[Posterior], duals: dense.Dual, delta: float, alpha: float
 ) -> tuple[Posterior, int]:
-    """`dense.merge_counting` for diagonal Gaussians (Algorithm 1, lines 9 to 11)."""
+    """`dense.merge` for diagonal Gaussians (Algorithm 1, lines 9 to 11)."""
     precision = (1 - alpha) * np.mean([q.precision for q in clients], axis=0) + alpha * (delta + duals[1])
     shift = (1 - alpha) * np.mean([q.precision * q.mean for q in clients], axis=0) + alpha * duals[0]
     low = precision <= 0
@@ -94,7 +94,7 @@ def merge_diagonal(
     return Posterior(shift / precision, precision), int(low.sum())
 
 
-FULL = Family(Dense.isotropic, dense.solve_client, dense.dual_step, dense.merge_counting)
+FULL = Family(Dense.isotropic, dense.solve_client, dense.dual_step, dense.merge)
 DIAGONAL = Family(
     lambda size, delta: Posterior(np.zeros(size), np.full(size, delta)),
     solve_diagonal,

@@ -134,7 +134,7 @@ class FullBayesAdmm(Admm):
         for reply in replies:
             sums = self.add_duals(*dense.dual_step(reply.posterior, previous, merge.dual_step, merge.dual_space))
         posteriors, delta = [reply.posterior for reply in replies], merge.prior_precision
-        merged, self.record["floored_precisions"] = dense.merge_counting(posteriors, sums, delta, self.alpha)
+        merged, self.record["floored_precisions"] = dense.merge(posteriors, sums, delta, self.alpha)
         return merged
 
 

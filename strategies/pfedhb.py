@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -71,10 +72,13 @@ class PFedHB(PosteriorStrategy):
         merged = pool if merge.solution == "closed" else self.approach(pool, previous)
         if merge.shared == "both":
             return merged
-        head = head_of(self.settings.model, *self.network, self.settings.client.head)
         for array, before in ((merged.mean, previous.mean), (merged.precision, previous.precision)):
-            array[head] = before[head]
+            array[self.head] = before[self.head]
         return merged
+
+    @cached_property
+    def head(self) -> slice | np.ndarray:
+        return head_of(self.settings.model, *self.network, self.settings.client.head)
 
     def approach(self, pool: Posterior, previous: Posterior) -> Posterior:
         """Adam's steps from the previous posterior."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import cached_property
 from math import inf
 from typing import Literal
 
@@ -56,14 +57,17 @@ class PFedVEM(FedAvg):
 
     def merge(self, replies: Sequence[Reply], weights: np.ndarray, previous: Posterior) -> Posterior:
         merged = super().merge(replies, weights, previous)
-        head = head_of(self.settings.model, *self.network, self.settings.client.head)
-        confidence = np.array([self.confidence(reply) for reply in replies])
+        head, confidence = self.head, np.array([self.confidence(reply) for reply in replies])
         merged.mean[head] = previous.mean[head]
         if confidence.any():
             heads = (reply.posterior.mean[head] for reply in replies)
             shares = (confidence / confidence.sum()).tolist()
             merged.mean[head] = sum(w * m.astype(np.float64) for w, m in zip(shares, heads, strict=True))
         return merged
+
+    @cached_property
+    def head(self) -> slice | np.ndarray:
+        return head_of(self.settings.model, *self.network, self.settings.client.head)
 
     @staticmethod
     def confidence(reply: Reply) -> float:

@@ -163,30 +163,22 @@ def _definite(matrix: np.ndarray) -> bool:
         return False
 
 
-def merge(clients: Sequence[Dense], duals: Dual, delta: float, alpha: float) -> Dense:
-    """S = (1 - alpha) mean(S_k) + alpha (delta I + sum V_k), m = S^-1 [(1 - alpha) mean(S_k m_k) + alpha sum v_k]."""
-    return merge_counting(clients, duals, delta, alpha)[0]
-
-
-def merge_counting(clients: Sequence[Dense], duals: Dual, delta: float, alpha: float) -> tuple[Dense, int]:
-    """`merge`, and how many of the precision's eigenvalues had to be raised."""
+def merge(clients: Sequence[Dense], duals: Dual, delta: float, alpha: float) -> tuple[Dense, int]:
+    """S = (1 - alpha) mean(S_k) + alpha (delta I + sum V_k), m = S^-1 [(1 - alpha) mean(S_k m_k) + alpha sum v_k];
+    and how many of S's eigenvalues had to be raised."""
     v, matrix = duals
     precision, shift = np.zeros_like(matrix), np.zeros_like(v)
     for q in clients:
         precision += q.precision / len(clients)
         shift += q.precision @ q.mean / len(clients)
     prior = delta * np.eye(len(v))
-    precision, raised = _raised((1 - alpha) * precision + alpha * (prior + matrix), prior)
+    precision, raised = positive((1 - alpha) * precision + alpha * (prior + matrix), prior)
     return Dense(np.linalg.solve(precision, (1 - alpha) * shift + alpha * v), precision), raised
 
 
-def positive(matrix: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
+def positive(matrix: np.ndarray, otherwise: np.ndarray) -> tuple[np.ndarray, int]:
     """The matrix made symmetric; if it is not positive definite, its eigenvalues are raised to 1 % of the least of
-    `otherwise`."""
-    return _raised(matrix, otherwise)[0]
-
-
-def _raised(matrix: np.ndarray, otherwise: np.ndarray) -> tuple[np.ndarray, int]:
+    `otherwise`, and how many those are."""
     matrix = (matrix + matrix.T) / 2
     try:
         np.linalg.cholesky(matrix)

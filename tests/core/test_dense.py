@@ -25,7 +25,7 @@ def rounds(number, rho, step, alpha=None, space="natural", start=None):
         steps = [dual_step(q, server, step, space) for q in own]
         duals = [(v + dv, m + dm) for (v, m), (dv, dm) in zip(duals, steps, strict=True)]
         total = sum(v for v, _ in duals), sum(m for _, m in duals)
-        server = merge(own, total, DELTA, alpha or 1 / (1 + rho * K))
+        server, _ = merge(own, total, DELTA, alpha or 1 / (1 + rho * K))
     return server
 
 
@@ -99,7 +99,8 @@ def test_divergence_and_samples():
 
 def test_a_precision_that_is_not_positive_is_raised():
     bad = np.diag([-5.0, 1.0])
-    merged = merge([Dense(np.zeros(2), np.eye(2))], (np.zeros(2), bad), 1.0, 0.9)
+    merged, raised = merge([Dense(np.zeros(2), np.eye(2))], (np.zeros(2), bad), 1.0, 0.9)
+    assert raised == 1
     assert np.linalg.eigvalsh(merged.precision).min() > 0
 
 
