@@ -311,6 +311,8 @@ def _last(layers: list[tuple[str, dict]], key: str, required_in: str | None = No
 def _merge(into: dict, values: Mapping, origins: dict[str, str], origin: str, prefix: str = "") -> None:
     if not isinstance(values, Mapping):
         raise SettingsError(f"{origin}: {prefix.rstrip('.') or 'it'} must hold names and values, not {values!r}")
+    if into.get("name", values.get("name")) != values.get("name", into.get("name")):
+        into.pop("options", None)  # they were another model's
     for key, value in values.items():
         name = f"{prefix}{key}"
         if isinstance(value, Mapping) and isinstance(into.get(key, {}), dict):

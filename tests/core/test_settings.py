@@ -5,8 +5,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from fedivon_app.core.models import build
 from fedivon_app.core.settings import CONF, Settings, SettingsError, compose
 from fedivon_app.methods import METHODS, settings_of
+
+COLOUR = (32, 32, 3)
+SHAPES = {"cifar10": COLOUR, "cifar100": COLOUR, "svhn": COLOUR, "image-folder": (64, 64, 3), "synthetic": (60,)}
+SHAPES |= {"digits": (8, 8, 1)}
 
 
 @pytest.fixture
@@ -107,3 +112,23 @@ def test_every_shipped_experiment_composes_with_every_method(experiment, strateg
     assert isinstance(settings, Settings)
     again = type(settings).model_validate(yaml.safe_load(yaml.safe_dump(settings.model_dump(mode="json"))))
     assert again == settings
+
+
+@pytest.mark.parametrize("experiment", sorted(p.stem for p in (CONF / "experiment").glob("*.yaml")))
+def test_every_shipped_experiment_has_a_model_that_can_be_built(experiment):
+    settings = compose(settings_of, experiment)
+    shape = SHAPES.get(settings.data.source, (28, 28, 1))
+    assert build(settings.model.name, shape, 10, **settings.model.options) is not None
+
+
+def test_another_model_has_options_of_its_own(conf):
+    options = {"model": {"name": "mlp", "options": {"sizes": [7]}}}
+    (conf / "experiment/sized.yaml").write_text(yaml.safe_dump({"extends": "base", **options}))
+    (conf / "experiment/lenet.yaml").write_text(yaml.safe_dump({"extends": "sized", "model": {"name": "lenet"}}))
+    assert compose(settings_of, "sized", conf=conf).model.options == {"sizes": [7]}
+    assert compose(settings_of, "sized", overrides="model.name=mlp", conf=conf).model.options == {"sizes": [7]}
+    assert compose(settings_of, "sized", overrides="model.name=linear", conf=conf).model.options == {}
+    assert compose(settings_of, "lenet", conf=conf).model.options == {}
+    assert compose(settings_of, "lenet", overrides="model.options.hidden=[9]", conf=conf).model.options == {
+        "hidden": [9]
+    }
