@@ -6,6 +6,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,11 @@ class Task:
     total_examples: int = 0  # of all clients
     memory: dict[str, np.ndarray] = field(default_factory=dict)  # what lasts: read and changed by `train`
     extras: dict[str, np.ndarray] = field(default_factory=dict)  # what the method adds to a posterior: the same
+
+    @property
+    def steps(self) -> int:
+        """How many batches there are."""
+        return self.epochs * ceil(len(self.labels) / self.batch_size)
 
     def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Every example once an epoch, shuffled."""

@@ -21,6 +21,10 @@ class OptimizerSettings(PosteriorClientSettings):
     hess_init: float = Field(1.0, gt=0, description="the hessian before round 1; also scales the rate where rescale_lr")
     beta1: float = Field(0.9, ge=0, lt=1)
     beta2: float = Field(0.99999, ge=0, le=1)
+    schedule_over: Literal["rounds", "steps"] = Field(
+        "rounds",
+        description="what the schedule runs over: the rounds, or in every round anew the steps of local training",
+    )
     mc_samples: int = Field(1, ge=1, description="weight samples a training step")
     clip_radius: float | None = Field(None, gt=0, description="bound on a coordinate's preconditioned gradient")
     debias: bool = True
@@ -50,8 +54,13 @@ class IvonTrainer(PosteriorClient):
 
     def descend(self, optimizer: IVON, task: Task) -> Posterior:
         """Every minibatch of the task; then what was learned."""
-        for inputs, labels in task.batches():
-            for _ in range(self.settings.client.mc_samples):
+        client, first = self.settings.client, [group["lr"] for group in optimizer.param_groups]
+        for step, (inputs, labels) in enumerate(task.batches()):
+            if client.schedule_over == "steps":
+                fall = client.rate_at(step / max(task.steps - 1, 1)) / client.learning_rate
+                for group, rate in zip(optimizer.param_groups, first, strict=True):
+                    group["lr"] = rate * fall
+            for _ in range(client.mc_samples):
                 with optimizer.sampled_params(train=True):
                     self.loss(inputs, labels).backward()
             optimizer.step()

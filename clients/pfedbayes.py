@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import islice
-from math import ceil, exp, log1p
+from math import exp, log1p
 
 from pydantic import Field
 
@@ -40,7 +40,7 @@ class PFedBayesClient(MeanFieldClient):
 
     def train(self, start: Payload, task: Task) -> Posterior:
         client, server = self.settings.client, start.posterior
-        count = client.minibatches or task.epochs * ceil(len(task.labels) / task.batch_size)
+        count = client.minibatches or task.steps
         weight = client.zeta / count
         q = self.field((personal.recall(task.memory) or start).posterior, noise=client.noise)
         w = self.field(server)

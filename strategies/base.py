@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import cos, exp, pi
+from math import exp
 from pathlib import Path
 from typing import Any, Literal
 
@@ -285,8 +285,6 @@ def learning_rate(client: ClientSettings, server_round: int, rounds: int) -> flo
     `exponential` has no final one and falls by exp(-decay) a round after `decay_after` rounds."""
     if client.schedule == "exponential":
         return client.learning_rate * exp(-client.decay * max(server_round - client.decay_after, 0))
-    if client.schedule == "constant" or rounds == 1:
+    if client.schedule_over != "rounds" or rounds == 1:
         return client.learning_rate
-    progress = (server_round - 1) / (rounds - 1)
-    share = 1 - progress if client.schedule == "linear" else 0.5 * (1 + cos(pi * progress))
-    return client.final_learning_rate + (client.learning_rate - client.final_learning_rate) * share
+    return client.rate_at((server_round - 1) / (rounds - 1))

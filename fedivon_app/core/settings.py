@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
+from math import cos, pi
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -90,6 +91,7 @@ class ClientSettings(Section):
         None, gt=0, description="at the last round; none: the same as at the first"
     )
     schedule: Literal["constant", "linear", "cosine", "exponential"] = "constant"
+    schedule_over: Literal["rounds"] = Field("rounds", description="what the schedule runs over")
     decay: float = Field(0.04, ge=0, description="exponential: the rate falls by exp(-decay) a round")
     decay_after: int = Field(50, ge=0, description="exponential: rounds before it begins to fall")
     device: str = Field("auto", description="torch device; auto: CUDA where there is one, else the CPU")
@@ -100,12 +102,21 @@ class ClientSettings(Section):
             raise ValueError(
                 "final_learning_rate goes with schedule linear or cosine; constant and exponential go without it"
             )
+        if self.schedule_over != "rounds" and self.final_learning_rate is None:
+            raise ValueError(f"schedule_over {self.schedule_over} goes with schedule linear or cosine")
         return self
 
     @property
     def initial_precision(self) -> float | None:
         """Of every weight before round 1; None for clients that learn a point."""
         return None
+
+    def rate_at(self, progress: float) -> float:
+        """The rate of the schedules that have an end: learning_rate at progress 0, final_learning_rate at 1."""
+        if self.final_learning_rate is None:
+            return self.learning_rate
+        share = 1 - progress if self.schedule == "linear" else 0.5 * (1 + cos(pi * progress))
+        return self.final_learning_rate + (self.learning_rate - self.final_learning_rate) * share
 
 
 class PosteriorClientSettings(ClientSettings):

@@ -6,6 +6,7 @@ from flwr.app import RecordDict
 
 from clients.data import partition_of
 from fedivon_app.core.codec import Payload
+from fedivon_app.core.ivon import IVON
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.settings import compose
 from fedivon_app.methods import method, settings_of
@@ -72,3 +73,22 @@ def test_the_whole_precision_as_a_prior_adds_up_and_a_share_of_it_does_not(tmp_p
 def test_settings_that_make_no_sense_are_refused(word):
     with pytest.raises(ValueError, match=word.split("=")[0]):
         compose(settings_of, "demo", NAME, [word])
+
+
+@pytest.mark.parametrize(("over", "last"), [("rounds", 1.0), ("steps", 0.1)])
+def test_the_rate_falls_over_the_rounds_or_over_the_steps_of_each(tmp_path, monkeypatch, over, last):
+    rates, step = [], IVON.step
+    monkeypatch.setattr(IVON, "step", lambda self: (rates.append(self.param_groups[0]["lr"]), step(self)))
+    train(tmp_path, RecordDict(), server(), learning_rate=0.3, final_learning_rate=0.03, schedule_over=over)
+    assert len(rates) > 4
+    np.testing.assert_allclose(np.array(rates) / rates[0], np.linspace(1, last, len(rates)), rtol=1e-6)
+
+
+def test_a_rate_that_falls_over_the_steps_needs_an_end():
+    with pytest.raises(ValueError, match="schedule_over steps goes with schedule linear or cosine"):
+        compose(
+            settings_of,
+            "demo",
+            NAME,
+            "client.schedule=constant client.final_learning_rate=null client.schedule_over=steps",
+        )

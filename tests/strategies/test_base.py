@@ -10,7 +10,7 @@ from fedivon_app.core.client_scores import to_metrics
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.metrics import Tally
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.core.settings import ClientSettings, SettingsError, validate
+from fedivon_app.core.settings import ClientSettings, SettingsError, compose, validate
 from fedivon_app.methods import method, settings_of
 from strategies.aggregation import RULES as MERGING
 from strategies.base import learning_rate
@@ -323,6 +323,11 @@ def test_learning_rate_schedules(schedule, rates):
     client = ClientSettings(learning_rate=1.0, schedule=schedule, **final)
     assert [learning_rate(client, r, 3) for r in (1, 2, 3)] == pytest.approx(rates)
     assert learning_rate(client, 1, 1) == 1.0
+
+
+def test_a_schedule_over_the_steps_of_a_round_begins_every_round_at_the_first_rate():
+    settings = compose(settings_of, "demo", "fedivon", "client.final_learning_rate=0.01 client.schedule_over=steps")
+    assert {learning_rate(settings.client, r, 3) for r in (1, 2, 3)} == {settings.client.learning_rate}
 
 
 def test_the_exponential_schedule_holds_and_then_falls_by_a_factor_a_round():
