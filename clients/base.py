@@ -120,7 +120,7 @@ class PosteriorClient(NumPyClient):
         if self.keeps_personal:
             personal.keep(task.memory, self.personal or Payload(posterior, payload.buffers))
         if self.keeps:
-            memory.keep(config["round"], task.memory, config.get("oldest-needed", 0))
+            memory.keep(config["round"], task.memory, {config.get(name, 0) for name in ("last-merged", "last-saved")})
         result = self.codec.encode(payload, start) if config.get("report", True) else {}
         metrics = {"loss": float(self.loss_sum) / max(self.steps, 1), **self.metrics}
         metrics["seconds"] = time.perf_counter() - began
@@ -137,10 +137,10 @@ class PosteriorClient(NumPyClient):
 
     def memory(self, config: dict[str, Any]) -> Memory:
         """What this client keeps in this run: in the run's folder if the server says where, else on its own disk."""
-        root = (
-            Path(config["client-state"]) if config.get("client-state") else self.state_root / config.get("run", "run")
-        )
-        return Memory(self.state, root / f"partition-{self.partition.number}")
+        name = f"partition-{self.partition.number}"
+        if shared := config.get("client-state"):
+            return Memory(None, Path(shared) / name)
+        return Memory(self.state, self.state_root / config.get("run", "run") / name)
 
     def task(self, config: dict[str, Any]) -> Task:
         """The round's data and randomness, a function of the seed, the round and the partition."""

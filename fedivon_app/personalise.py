@@ -106,7 +106,7 @@ def kept_models(run: Run) -> dict[int, Payload]:
     merged = run.load(checkpoints[-1][1])[1]["last_merged"]
     found = {}
     for partition, server_round in merged.tolist():
-        memory = Memory(RecordDict(), run.folder / "clients" / f"partition-{partition}").recall(server_round)
+        memory = Memory(None, run.folder / "clients" / f"partition-{partition}").recall(server_round)
         if (own := personal.recall(memory)) is not None:
             found[partition] = own
     if not found:

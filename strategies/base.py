@@ -268,8 +268,8 @@ class PosteriorStrategy(Strategy):
         if folder and self.settings.run.client_state == "run":
             place["client-state"] = str(folder / "clients")
         place["total-examples"] = sum(node.num_train for node in self.roll_call.nodes.values())
-        last, oldest = self.last_merged.get(partition, 0), self._saved_merged.get(partition, 0)
-        return place | {"last-merged": last, "oldest-needed": oldest, "report": partition in self._reporting}
+        last, saved = self.last_merged.get(partition, 0), self._saved_merged.get(partition, 0)
+        return place | {"last-merged": last, "last-saved": saved, "report": partition in self._reporting}
 
     def _partition_of(self) -> dict[int, int]:
         return {node.node_id: node.partition for node in self._asked}

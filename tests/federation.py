@@ -57,7 +57,7 @@ def federate(
             one = (kind or method(name).client)(settings, Partition(k, source, rows, rows), states[k], state_root)
             arrays = one.codec.encode(payload)
             config = {"keys": list(arrays), "round": number, "learning-rate": settings.client.learning_rate}
-            config |= {"last-merged": number - 1, "total-examples": len(source.y_train), "oldest-needed": number - 1}
+            config |= {"last-merged": number - 1, "total-examples": len(source.y_train), "last-saved": number - 1}
             out, size, metrics = one.fit(list(arrays.values()), config)
             replies.append(Reply(k, size, 0, one.codec.decode(dict(zip(arrays, out, strict=True))), metrics))
             own.append(personal.recall(one.memory(config).recall(number)) if one.keeps else None)

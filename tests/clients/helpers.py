@@ -55,7 +55,7 @@ def remember(one, own, number=1):
     """Has the client keep this PM as that of the round."""
     memory = {}
     personal.keep(memory, own)
-    one.memory(config_of(one)).keep(number, memory, 0)
+    one.memory(config_of(one)).keep(number, memory)
 
 
 def accuracy(own: Payload, k: int, **options) -> float:

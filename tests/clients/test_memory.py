@@ -18,7 +18,7 @@ def kept(value: float) -> dict:
 def test_what_was_kept_comes_back_from_flowers_state_or_from_the_disk(tmp_path):
     memory = Memory(RecordDict(), tmp_path / "a")
     assert memory.recall(0) == {}
-    memory.keep(4, kept(4.0), 0)
+    memory.keep(4, kept(4.0))
     restarted = Memory(RecordDict(), tmp_path / "a")
     for one in (memory, restarted):
         assert one.recall(4)["v"].tolist() == [4.0] * 3 and one.recall(4)["v"].dtype == np.float64
@@ -31,16 +31,43 @@ def test_what_was_kept_comes_back_from_flowers_state_or_from_the_disk(tmp_path):
 def test_a_client_goes_back_to_where_the_server_is(tmp_path):
     memory = Memory(RecordDict(), tmp_path)
     for server_round in (1, 3, 7):
-        memory.keep(server_round, kept(server_round), oldest=1)
+        memory.keep(server_round, kept(server_round), {1, 3})
     assert memory.recall(3)["v"][0] == 3
     assert memory.recall(0) == {}
-    memory.keep(8, kept(8), oldest=3)  # nobody will ask for round 1 again
-    assert sorted(int(path.stem[-6:]) for path in tmp_path.iterdir()) == [3, 7, 8]
+    memory.keep(8, kept(8), {3})  # nobody will ask for round 1 or 7 again
+    assert sorted(int(path.stem[-6:]) for path in tmp_path.iterdir()) == [3, 8]
+
+
+def test_a_client_of_a_simulation_keeps_nothing_in_flowers_state(tmp_path):
+    """Flower holds the states of all clients in one process."""
+    settings = compose(settings_of, "demo", "fedivon-personal")
+    part, state = partition_of(settings, {"partition-id": 3, "num-partitions": 20}), RecordDict()
+    client = method("fedivon-personal").client(settings, part, state, tmp_path / "own")
+    for shared, names in (({"client-state": str(tmp_path / "run")}, set()), ({}, {"memory", "memory-note"})):
+        memory = client.memory(shared)
+        memory.keep(5, kept(5))
+        assert set(state) == names and client.memory(shared).recall(5)["v"][0] == 5
+
+
+def test_a_long_run_leaves_a_client_with_three_rounds_at_most(tmp_path):
+    """That of the last checkpoint, that which was merged last, and the new one."""
+    words = ["client.epochs=1", "evaluation.personal=true"]
+    settings = compose(settings_of, "demo", "fedivon-personal", words)
+    part = partition_of(settings, {"partition-id": 3, "num-partitions": 20})
+    start = method("fedivon-personal").strategy(settings).begin(prepare(settings)[0].mean())
+    found = []
+    for number in range(1, 7):
+        client = method("fedivon-personal").client(settings, part, RecordDict(), tmp_path)
+        arrays = client.codec.encode(start)
+        config = {"keys": list(arrays), "round": number, "learning-rate": 0.1, "total-examples": 100}
+        client.fit(list(arrays.values()), config | {"last-merged": number - 1, "last-saved": 2 * (number > 2)})
+        found.append(sorted(int(path.stem[-6:]) for path in tmp_path.rglob("round-*")))
+    assert found == [[1], [1, 2], [2, 3], [2, 3, 4], [2, 4, 5], [2, 5, 6]]
 
 
 def test_another_runs_memory_is_not_this_ones(tmp_path):
     state = RecordDict()
-    Memory(state, tmp_path / "one").keep(2, kept(2), 0)
+    Memory(state, tmp_path / "one").keep(2, kept(2))
     with pytest.raises(ValueError, match="is gone"):
         Memory(state, tmp_path / "other").recall(2)
 

@@ -48,7 +48,7 @@ def fit(one, start, own=None):
     if own is not None:
         kept = {}
         personal.keep(kept, own)
-        one.memory(config).keep(1, kept, 0)
+        one.memory(config).keep(1, kept)
     out, _, metrics = one.fit(list(arrays.values()), config)
     reply = one.codec.decode(dict(zip(arrays, out, strict=True)), start)
     return reply, personal.recall(one.memory(config).recall(number)), metrics
