@@ -89,7 +89,7 @@ class PersonalIvonSettings(IvonSettings):
         1.0, ge=0, description="weight of the divergence from the server's posterior; 0: local training"
     )
     prior_share: float = Field(
-        1.0, ge=0, le=1, description="of the server's precision in the prior; the rest is that of the weight decay"
+        0.1, ge=0, le=1, description="of the server's precision in the prior; the rest is that of the weight decay"
     )
 
 
