@@ -12,6 +12,7 @@ from flwr.clientapp import ClientApp
 
 from clients.base import PosteriorClient
 from clients.data import partition_of
+from fedivon_app.core import heap
 from fedivon_app.core.settings import Settings
 from fedivon_app.methods import method, settings_of
 
@@ -56,6 +57,7 @@ def train(message: Message, context: Context) -> Message:
     arrays, num_examples, metrics = client.fit(_parameters(message, config), config)
     keys = config["keys"] if arrays else []  # who trains without being asked to report sends no arrays
     record = ArrayRecord({key: Array(array) for key, array in zip(keys, arrays, strict=True)})
+    heap.give_back()
     reply = {"posterior": record, "metrics": MetricRecord({"num-examples": num_examples, **metrics})}
     return Message(RecordDict(reply), reply_to=message)
 
@@ -64,4 +66,5 @@ def train(message: Message, context: Context) -> Message:
 def evaluate(message: Message, context: Context) -> Message:
     client, config = _client(message, context)
     _, num_examples, metrics = client.evaluate(_parameters(message, config), config)
+    heap.give_back()
     return Message(RecordDict({"metrics": MetricRecord({"num-examples": num_examples, **metrics})}), reply_to=message)

@@ -90,6 +90,11 @@ class Federation:
         self._log.close()
         self._home.cleanup()
 
+    @property
+    def pid(self) -> int:
+        """Of the SuperLink, from which all its processes come."""
+        return self._superlink.pid
+
     def submit(self, config: dict[str, Any], nodes: int, cpus: float = 1) -> str:
         """Starts a run of this project's app, in a simulation on that many nodes; its id."""
         file = Path(self._home.name) / "run-config.toml"  # a file, for the string form knows no quotes inside of quotes

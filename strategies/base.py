@@ -19,7 +19,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from pydantic import Field
 
-from fedivon_app.core import client_scores
+from fedivon_app.core import client_scores, heap
 from fedivon_app.core.codec import Codec, Payload, Raw
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.settings import ClientSettings, Section, Settings
@@ -144,6 +144,7 @@ class PosteriorStrategy(Strategy):
             self.record["seconds"] |= {"train": trained - began, "evaluate": time.perf_counter() - trained}
             if on_round:
                 on_round(server_round, self.payload, self.record)
+            heap.give_back()
         result.arrays = arrays
         return result
 

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import tempfile
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import ivon
 import numpy as np
+import psutil
 import torch
 from torch import nn
 
@@ -182,6 +186,51 @@ def flower_rounds(folder: Path, rounds: int = 23) -> dict[str, float]:
     return {"round": float(np.median([s["train"] for s in seconds])), "of it training, over all cores": float(work)}
 
 
+def memory_of_rounds(folder: Path, clients: int, rounds: int = 30) -> dict[str, str]:
+    """Megabytes that the server and the largest worker have for themselves, at most, in a round with 10 of the clients.
+
+    All of them keep a personal model of 0.6 MB; the first rounds and the last ones are to show whether that adds up.
+    """
+    words = [f"data.clients={clients}", "clients_per_round=10", "train_all_clients=false", f"rounds={rounds}"]
+    words += ["dataset=null", "data.source=npz", f"data.path={random_pictures(folder, (28, 28))}", "data.partition=iid"]
+    words += [f"data.root={folder}", "evaluation.every=0", "evaluation.clients_every=0", "evaluation.final_samples=0"]
+    words += ["run.client_state=run"]
+    runs, seen, peaks = folder / f"runs-{clients}", [0], {}
+
+    def watch() -> None:
+        while not over.wait(0.2):
+            for process in psutil.Process(federation.pid).children(recursive=True):
+                with suppress(psutil.Error):
+                    name = " ".join(process.cmdline())
+                    who = "worker" if "ClientAppActor" in name else "server" if "flwr-simulation" in name else None
+                    if who:
+                        peak = peaks.setdefault(who, {})
+                        peak[seen[-1]] = max(peak.get(seen[-1], 0), process.memory_full_info().uss / 2**20)
+
+    with Federation() as federation:
+        over, watcher = threading.Event(), threading.Thread(target=watch)
+        watcher.start()
+        config = {"experiment": "fmnist-personal-50", "strategy": "fedivon-personal", "runs": str(runs)}
+        failure = federation.run(
+            config | {"set": shlex.join(words)}, clients, show=lambda line: seen.append(_round(line, seen[-1]))
+        )
+        over.set()
+        watcher.join()
+    if failure:
+        raise RuntimeError(failure)
+    spans = {"first": range(1, 8), "then": range(8, rounds - 2)}  # the last ones are beside the end of the run
+
+    def most(peak: dict[int, float], span: range) -> float:
+        return max((megabytes for r, megabytes in peak.items() if r in span), default=float("nan"))
+
+    return {w: ", ".join(f"{name} {most(peak, s):.0f} MB" for name, s in spans.items()) for w, peak in peaks.items()}
+
+
+def _round(line: str, before: int) -> int:
+    found = re.match(r"round (\d+)/", line)
+    return int(found[1]) if found else before
+
+
 def main() -> None:
     torch.set_num_threads(1)
     print("Ours first, then its rivals; then our time as a share of theirs.\n")
@@ -203,6 +252,10 @@ def main() -> None:
         print("flwr run, 200 clients, 10 a round ...", flush=True)
         result = flower_rounds(Path(folder))
         print(f"{'':<52} " + "   ".join(f"{name} {value:.3f} s" for name, value in result.items()))
+        for clients in (50, 1000):
+            result = memory_of_rounds(Path(folder), clients)
+            line = "   ".join(f"{name} {value}" for name, value in sorted(result.items()))
+            print(f"{f'memory, {clients} clients with personal models':<52} {line}", flush=True)
 
 
 if __name__ == "__main__":

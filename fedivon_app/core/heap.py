@@ -1,0 +1,25 @@
+"""Memory that a process has freed but not given back.
+
+A worker of a simulation plays one client after the other, with arrays of other sizes each; glibc's heap grows with the
+holes they leave (to 1.9 GB a worker over an evaluation of 1000 clients that hold 15 MB each, measured). So it is asked
+to give the holes back after every message; other C libraries do without.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+from collections.abc import Callable
+from functools import cache
+
+
+@cache
+def _trim() -> Callable[[int], int] | None:
+    name = ctypes.util.find_library("c")
+    return getattr(ctypes.CDLL(name), "malloc_trim", None) if name else None
+
+
+def give_back() -> None:
+    """Returns free pages to the operating system, where the C library can."""
+    if (trim := _trim()) is not None:
+        trim(0)
