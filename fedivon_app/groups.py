@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,12 @@ from fedivon_app.core.settings import Settings
 from fedivon_app.runs import Run
 from fedivon_app.template import number
 
+METHOD = (
+    "strategy",
+    "client",
+    "merge",
+    "server",
+)  # what belongs to a method; a condition is made of the other settings
 MANY = 3  # settings in a group's name; of more, only those that it takes to tell the groups apart
 
 
@@ -118,6 +125,33 @@ def grouped(outcomes: Sequence[Outcome], names: Sequence[str] | None = None) -> 
         used = completed or [o for o in group if o.status != "failed" and o.rounds]
         groups.append(Group(text, style, group[0].run.settings, used, [o for o in group if o not in used]))
     return groups, named_by
+
+
+@dataclass(frozen=True, eq=False)
+class Crossing:
+    """Methods under the same conditions: by strategy, its group under each condition, or None where it has none."""
+
+    conditions: list[str]
+    methods: dict[str, list[Group | None]]
+
+
+def crossed(groups: Sequence[Group]) -> Crossing | None:
+    """The groups as methods by conditions, both in the order in which they first come.
+
+    None unless two strategies at the least share two conditions at the least, and none has two groups under one.
+    """
+    conditions: dict[str, dict[str, Any]] = {}
+    cells: dict[str, dict[str, Group]] = {}
+    for group in groups:
+        condition = {key: value for key, value in shared(group.settings).items() if key not in METHOD}
+        name, own = json.dumps(condition, sort_keys=True), cells.setdefault(group.settings.strategy, {})
+        if name in own:
+            return None
+        conditions[name], own[name] = flat(condition), group
+    if not any(len(one.keys() & other.keys()) > 1 for one, other in combinations(cells.values(), 2)):
+        return None
+    names, _ = label([{"strategy": "", **condition} for condition in conditions.values()])
+    return Crossing(names, {method: [own.get(name) for name in conditions] for method, own in cells.items()})
 
 
 def label(groups: Sequence[Mapping[str, Any]]) -> tuple[list[str], str]:

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from fedivon_app import plots
+from fedivon_app import page_crossing, page_personal, plots
 from fedivon_app import template as html
 from fedivon_app.groups import Group, Outcome
-from fedivon_app.page_personal import personal
 from fedivon_app.template import NOTHING, Cell, Section, number
 
 WAYS = {"mc": "Monte Carlo", "mean": "at the mean"}
@@ -45,7 +44,8 @@ def sections(groups: Sequence[Group], named_by: str, pictures: plots.Pictures) -
     else:
         why = "No uncertainty.json is there; fedivon uncertainty RUN writes it, for a run that kept a checkpoint."
         found.append(Section("uncertainty", "Uncertainty", html.paragraph(why)))
-    found += [personal(groups, pictures), _clients(groups, pictures), _training(groups, pictures)]
+    found += [page_crossing.by_setting(groups, pictures), page_personal.personal(groups, pictures)]
+    found += [_clients(groups, pictures), _training(groups, pictures)]
     return [section for section in found if section]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from html import escape
 from pathlib import Path
@@ -56,6 +56,7 @@ STYLE = {
 SIZE = (4.4, 3.2)  # of a panel, in inches
 LEFT, RIGHT, BOTTOM, TOP = 0.52, 0.12, 0.55, 0.38  # its margins, the same for all so that they align
 NAMED = 0.2  # more at the left for the name of the axis
+LETTER, ROW = 0.075, 0.16  # a letter's width and a line's height in the name of a tick, in inches
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,6 +170,38 @@ def scatter(
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
     else:
         axes.xaxis.set_major_locator(_ticks())
+    axes.yaxis.set_major_locator(_ticks())
+    return figure
+
+
+@styled
+def by_condition(title: str, y: str, conditions: Sequence[str], lines: Sequence[Line]) -> Figure:
+    """Lines over named conditions, x being their places: a gap where y is NaN, a bar where there is a deviation."""
+    # Names are cut at the commas. Where they are too wide they stand upright, and uncut where there is no room even so.
+    slot = max((SIZE[0] - LEFT - NAMED - RIGHT) / len(conditions), ROW)
+    names = [re.split("(?<=,) ", name) for name in conditions]
+    upright = LETTER * max(len(row) + 1 for rows in names for row in rows) > slot
+    if upright and ROW * (max(map(len, names)) + 0.5) > slot:
+        names = [[name] for name in conditions]
+    below = 0.2 + max(LETTER * max(map(len, rows)) if upright else ROW * len(rows) for rows in names)
+    size = LEFT + NAMED + RIGHT + slot * len(conditions), SIZE[1] - BOTTOM + below
+    figure, axes = _panel(title, "", y, size)
+    figure.subplots_adjust(bottom=below / size[1])
+    across, down, turn = ("right", "center", 90) if upright else ("center", "top", 0)
+    text = {"ha": across, "va": down, "rotation": turn, "rotation_mode": "anchor", "color": MUTED, "fontsize": 9}
+    text |= {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "parse_math": False}
+    for place, rows in enumerate(names):
+        steps = 72 * ROW * np.arange(len(rows))
+        for row, step in zip(rows, steps - steps.mean() if upright else steps, strict=True):
+            axes.annotate(row, (place, 0), (step, -6) if upright else (0, -6 - step), **text)
+    for order, line in enumerate(lines):  # side by side, so that no bar hides another
+        x = line.x + (order - (len(lines) - 1) / 2) * min(0.08, 0.5 / len(lines))
+        _draw(axes, replace(line, x=x, deviation=None), False)
+        if line.deviation is not None:
+            bars = {"fmt": "none", "ecolor": COLOURS[look(line.style)[0]], "elinewidth": 1, "capsize": 2}
+            for part in axes.errorbar(x, line.y, line.deviation, **bars).get_children():
+                part.set_gid(f"series{line.style}")
+    axes.set(xticks=range(len(conditions)), xticklabels=[], xlim=(-0.5, len(conditions) - 0.5))
     axes.yaxis.set_major_locator(_ticks())
     return figure
 
