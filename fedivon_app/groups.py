@@ -19,12 +19,7 @@ from fedivon_app.core.settings import Settings
 from fedivon_app.runs import Run
 from fedivon_app.template import number
 
-METHOD = (
-    "strategy",
-    "client",
-    "merge",
-    "server",
-)  # what belongs to a method; a condition is made of the other settings
+METHOD = ("strategy", "client", "merge", "server")  # what belongs to a method; conditions are made of the rest
 MANY = 3  # settings in a group's name; of more, only those that it takes to tell the groups apart
 
 
