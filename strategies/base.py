@@ -26,6 +26,7 @@ from fedivon_app.core.settings import ClientSettings, Section, Settings
 from strategies.aggregation import RULES as MERGING
 from strategies.aggregation import aggregate_counting
 from strategies.divergence import divergence, extremes
+from strategies.guard import guarded, precision_shares
 from strategies.roll_call import Node, RollCall, RunError
 from strategies.weighting import RULES as WEIGHING
 from strategies.weighting import weigh
@@ -57,6 +58,7 @@ class PosteriorStrategy(Strategy):
         self.record: dict[str, Any] = {}  # the round's line of metrics
         self._asked: list[Node] = []
         self._reporting: set[int] = set()  # the partitions whose posteriors this round is to merge
+        self.blocks: Sequence[slice] = ()  # of the flat vector: the network's tensors; none: one block
         self.first_extremes: dict[str, float] = {}  # of the posterior before round 1
         self.run_folder: Path | None = None
         self.last_merged: dict[int, int] = {}  # by partition, the last round in which its reply was merged
@@ -174,7 +176,8 @@ class PosteriorStrategy(Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         sorted_out = sort_out(replies, self._partition_of(), self.codec, self.payload, self._reporting)
         self._note(server_round, sorted_out)
-        good = sorted_out.good
+        previous = self.payload
+        good = self._guard(server_round, sorted_out.good, previous.posterior)
         self.record["merged"] = len(good) >= self.settings.server.min_replies
         if not self.record["merged"]:
             counts = len(good), self.settings.server.min_replies
@@ -182,10 +185,10 @@ class PosteriorStrategy(Strategy):
                 "round %d: %d good replies of at least %d; the posterior stays as it was", server_round, *counts
             )
             return None, None
-        previous = self.payload
         weights = self.weights(good, previous.posterior)
-        for client, weight in zip(self.record["clients"], weights.tolist(), strict=True):
-            client["weight"] = weight
+        shares = precision_shares(good, weights)
+        for k, client in enumerate(self.record["clients"]):
+            client |= {"weight": float(weights[k])} | ({"precision_share": shares[k]} if shares else {})
         merged, buffers = self.merge(good, weights, previous.posterior), None
         self.first_extremes = self.first_extremes or extremes(merged)
         if why := divergence(merged, self.first_extremes, self.settings.server.max_growth, good):
@@ -197,6 +200,18 @@ class PosteriorStrategy(Strategy):
         loss = float(np.average([r.metrics["loss"] for r in good], weights=[r.num_examples for r in good]))
         self.record |= {"train_loss": loss, "posterior": extremes(merged)}
         return self.arrays(), MetricRecord({"loss": loss, "num-examples": sum(r.num_examples for r in good)})
+
+    def _guard(self, server_round: int, replies: Sequence[Reply], previous: Posterior) -> list[Reply]:
+        """The replies within the bounds of the settings; who exceeded them is named."""
+        server, blocks = self.settings.server, self.blocks or [slice(None)]
+        bounds = server.precision_bound, server.change_bound
+        replies, findings = guarded(replies, previous, blocks, *bounds)
+        for client in self.record["clients"]:
+            for what, excess in findings.get(client["partition"], {}).items():
+                client.setdefault("bounded", {})[what] = excess
+                words = server_round, client["partition"], what, excess
+                log.warning("round %d: the reply of partition %d is bounded: its %s is %.3g times the median", *words)
+        return replies
 
     def _note(self, server_round: int, replies: Replies) -> None:
         """The round's record of who answered what; a round in which nobody sent finite numbers ends the run."""

@@ -18,6 +18,7 @@ from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.settings import Settings as AppSettings
 from strategies.base import MergeSettings, PosteriorStrategy
 from strategies.fedavg import FedAvg
+from strategies.guard import lower_median
 from strategies.parts import head_of
 from strategies.wire import Reply
 
@@ -57,13 +58,21 @@ class PFedVEM(FedAvg):
 
     def merge(self, replies: Sequence[Reply], weights: np.ndarray, previous: Posterior) -> Posterior:
         merged = super().merge(replies, weights, previous)
-        head, confidence = self.head, np.array([self.confidence(reply) for reply in replies])
+        head, confidence = self.head, self.bounded(np.array([self.confidence(reply) for reply in replies]))
         merged.mean[head] = previous.mean[head]
         if confidence.any():
             heads = (reply.posterior.mean[head] for reply in replies)
             shares = (confidence / confidence.sum()).tolist()
             merged.mean[head] = sum(w * m.astype(np.float64) for w, m in zip(shares, heads, strict=True))
         return merged
+
+    def bounded(self, confidence: np.ndarray) -> np.ndarray:
+        """As the guard bounds precisions: who exceeds a multiple of the median has the median."""
+        bound, said = self.settings.server.precision_bound, confidence[confidence > 0]
+        if bound is None or not len(said):
+            return confidence
+        typical = lower_median(said)
+        return np.where(confidence > bound * typical, typical, confidence)
 
     @cached_property
     def head(self) -> slice | np.ndarray:

@@ -133,6 +133,12 @@ class ServerSettings(Section):
     min_replies: int = Field(1, ge=1, description="fewer good replies than this leave the global posterior as it was")
     round_timeout: float = Field(3600, gt=0, description="seconds to wait for the replies of a round")
     node_timeout: float = Field(120, gt=0, description="seconds to wait for the nodes before the first round")
+    precision_bound: float | None = Field(
+        10, ge=1, description="a client's precision at most, block by block: times the round's median; none: any"
+    )
+    change_bound: float | None = Field(
+        5, ge=1, description="how far a client may move the mean: times the round's median; none: any"
+    )
     max_growth: float = Field(1e6, gt=1, description="the run stops when a mean or precision grows by more than this")
 
 

@@ -152,7 +152,7 @@ def test_a_diverging_run_names_the_client_that_is_most_extreme():
     def one_grows(partition, message):
         return good(partition, message, mean=np.full(4, 1e8 if partition == 1 else 1.0))
 
-    strategy = fedivon()
+    strategy = fedivon(server={"change_bound": None})
     strategy.first_extremes = {"largest_mean": 1.0, "largest_precision": 1.0, "smallest_precision": 1.0}
     with pytest.raises(RunError, match=r"largest mean is 3.33e\+07.*the largest of a client is 1e\+08, of partition 1"):
         start(strategy, Nodes(3, one_grows))
