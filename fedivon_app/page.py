@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -220,9 +221,10 @@ def _accuracies(outcome: Outcome) -> tuple[dict[int, float], float]:
     return _finite(values), 100 * number((scored.get("mean") or {}).get("accuracy"))
 
 
-def _weights(outcome: Outcome) -> tuple[dict[int, float], float]:
+def _merged(name: str, outcome: Outcome) -> tuple[dict[int, float], float]:
+    """What is noted of clients when they are merged, such as `weight`, over the rounds; equal parts as the level."""
     given: dict[int, list[float]] = {}
-    merges = [[(c["partition"], c["weight"]) for c in r.get("clients") or () if "weight" in c] for r in outcome.rounds]
+    merges = [[(c["partition"], c[name]) for c in r.get("clients") or () if name in c] for r in outcome.rounds]
     for partition, weight in (pair for merge in merges for pair in merge):
         given.setdefault(partition, []).append(number(weight))
     equal = [1 / len(merge) for merge in merges if merge]
@@ -241,12 +243,14 @@ def _finite(values: dict[int, float]) -> dict[int, float]:
 
 CLIENTS = {  # title, axis, values, the level that they are seen against
     "accuracy": ("Accuracy by client", "accuracy %", _accuracies, "all clients together"),
-    "weight": ("Merge weight by client", "mean weight", _weights, "equal weights"),
+    "weight": ("Merge weight by client", "mean weight", partial(_merged, "weight"), "equal weights"),
+    "share": ("Precision by client", "mean share", partial(_merged, "precision_share"), "equal shares"),
     "loss": ("Training loss by client", "last loss", _losses, "mean"),
 }
 CLIENT_NOTES = {
     "accuracy": "Accuracy: the global model's on each client's own test part, before the client trains.",
     "weight": "Merge weight: mean over the rounds that the client took part in.",
+    "share": "Precision: the client's share of the merged precision, likewise, after the guard against large claims.",
     "loss": "Training loss: in the last round that the client took part in.",
 }
 
