@@ -26,6 +26,7 @@ from fedivon_app.core.settings import ClientSettings, Section, Settings
 from strategies.aggregation import RULES as MERGING
 from strategies.aggregation import aggregate_counting
 from strategies.divergence import divergence, extremes
+from strategies.gather import gather
 from strategies.guard import guarded, precision_shares
 from strategies.roll_call import Node, RollCall, RunError
 from strategies.weighting import RULES as WEIGHING
@@ -132,13 +133,14 @@ class PosteriorStrategy(Strategy):
             began = time.perf_counter()
             self.record = {"round": server_round}
             messages = self.configure_train(server_round, arrays, train_config or ConfigRecord(), grid)
-            merged, metrics = self.aggregate_train(server_round, grid.send_and_receive(messages, timeout=timeout))
+            waiting = timeout, self.settings.server.quorum, self.settings.server.grace
+            merged, metrics = self.aggregate_train(server_round, gather(grid, messages, *waiting))
             arrays = merged or arrays
             if metrics is not None:
                 result.train_metrics_clientapp[server_round] = metrics
             trained = time.perf_counter()
             if messages := list(self.configure_evaluate(server_round, arrays, evaluate_config or ConfigRecord(), grid)):
-                scores = self.aggregate_evaluate(server_round, grid.send_and_receive(messages, timeout=timeout))
+                scores = self.aggregate_evaluate(server_round, gather(grid, messages, *waiting))
                 if scores is not None:
                     result.evaluate_metrics_clientapp[server_round] = scores
             if evaluate_fn and (scores := evaluate_fn(server_round, arrays)) is not None:

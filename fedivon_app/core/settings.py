@@ -132,6 +132,12 @@ class ServerSettings(Section):
 
     min_replies: int = Field(1, ge=1, description="fewer good replies than this leave the global posterior as it was")
     round_timeout: float = Field(3600, gt=0, description="seconds to wait for the replies of a round")
+    quorum: int | None = Field(
+        None,
+        ge=1,
+        description="with this many replies a round waits no longer than `grace` for the rest; none: for all",
+    )
+    grace: float = Field(10, ge=0, description="seconds that a round goes on after its quorum")
     node_timeout: float = Field(120, gt=0, description="seconds to wait for the nodes before the first round")
     precision_bound: float | None = Field(
         10, ge=1, description="a client's precision at most, block by block: times the round's median; none: any"
