@@ -16,6 +16,8 @@ PREDICT = """Pictures of any format that Pillow reads are converted to the model
 its height and width, all in the same way; an .npz file holds the inputs in an array x or x_test."""
 PERSONALISE = """As one more round of the run's method would do it; your file has x_train, y_train, x_test and y_test.
 DIR is then a folder that `fedivon predict` takes. Your data stay where they are."""
+KEYS = """DIR/authority signs, DIR/server goes to the server's host, DIR/sites/NAME to the site of that name. What is
+there is kept; the server's certificate is renewed for new hosts, and in the month before it ends."""
 CLIENTS = """From what the clients of a simulation kept, read again from disk."""
 
 
@@ -105,6 +107,10 @@ def build(commands: Mapping[str, Callable[[argparse.Namespace], int]]) -> argpar
     drawer = command("illustrate", more="On small problems, without a federation, in a minute or two.")
     drawer.add_argument("--out", type=Path, default=Path("figures"), metavar="DIR", help="where (default: ./figures)")
     drawer.add_argument("--source", default="mnist", help="pictures in ten classes (default: mnist)")
+    keymaker = command("keys", more=KEYS)
+    keymaker.add_argument("folder", type=Path, metavar="DIR", help="where; keep it off the network")
+    keymaker.add_argument("--host", nargs="+", default=[], metavar="NAME", help="names and addresses of the server")
+    keymaker.add_argument("--site", nargs="+", default=[], metavar="NAME", help="who takes part")
     command("settings", "experiment").add_argument("--strategy", metavar="NAME", help="another method than its own")
     return parser
 

@@ -208,6 +208,16 @@ def illustrate(options: argparse.Namespace) -> int:
     return 0
 
 
+def keys(options: argparse.Namespace) -> int:
+    """Makes certificates and keys for a deployment."""
+    from fedivon_app.keys import ends, make_keys
+
+    made = make_keys(options.folder, options.host, options.site)
+    print("\n".join(map(str, made)) if made else "everything was there")
+    print(f"the server's certificate is good until {ends(options.folder):%Y-%m-%d}")
+    return 0
+
+
 def settings(options: argparse.Namespace) -> int:
     """Prints the settings that a run would use."""
     from fedivon_app.methods import settings_of
@@ -257,6 +267,7 @@ def _parser() -> argparse.ArgumentParser:
         personalise,
         clients,
         illustrate,
+        keys,
         settings,
     )
     return build({function.__name__: function for function in functions} | {"list": list_runs})
