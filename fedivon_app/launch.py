@@ -10,6 +10,7 @@ import json
 import os
 import re
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -36,18 +37,22 @@ class LaunchError(RuntimeError):
 class Federation:
     """`with Federation() as federation: federation.run(...)`: a SuperLink with simulated nodes.
 
-    Without `simulation` the nodes are SuperNodes that somebody starts and points to `address`.
+    Without `simulation` the nodes are SuperNodes that somebody starts and points to `address`; with `keys`, a folder
+    that `fedivon keys` made, they speak TLS and need keys that are registered.
     """
 
-    def __init__(self, simulation: bool = True, verbose: bool = False, start_timeout: float = 90):
-        self.simulation, self.verbose, self.start_timeout = simulation, verbose, start_timeout
+    def __init__(
+        self, simulation: bool = True, verbose: bool = False, start_timeout: float = 90, keys: Path | None = None
+    ):
+        self.simulation, self.verbose, self.start_timeout, self.keys = simulation, verbose, start_timeout, keys
 
     def __enter__(self) -> Federation:
         self._home = tempfile.TemporaryDirectory(prefix="fedivon-flwr-", ignore_cleanup_errors=True)
         home = Path(self._home.name)
         self.address = f"127.0.0.1:{free_port()}"
+        how = f'root-certificates = "{self.keys}/server/ca.crt"' if self.keys else "insecure = true"
         (home / "config.toml").write_text(
-            f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "{self.address}"\ninsecure = true\n'
+            f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "{self.address}"\n{how}\n'
         )
         self.environment = os.environ | {
             "FLWR_HOME": str(home),
@@ -60,7 +65,7 @@ class Federation:
         }
         self._log = open(home / "superlink.log", "w")
         host, port = self.address.split(":")
-        command = ["flower-superlink", "--insecure", "--isolation", "subprocess", "--database", str(home / "state.db")]
+        command = ["flower-superlink", "--isolation", "subprocess", "--database", str(home / "state.db"), *self._tls()]
         command += ["--host", host, "--port", port, *(["--simulation"] if self.simulation else [])]
         options = {"env": self.environment, "cwd": PROJECT, "stdout": self._log, "stderr": self._log}
         self._superlink = subprocess.Popen([BIN / command[0], *command[1:]], start_new_session=True, **options)
@@ -71,11 +76,25 @@ class Federation:
             raise
         return self
 
+    def _tls(self) -> list[str]:
+        if self.keys is None:
+            return ["--insecure"]
+        place = self.keys / "server"
+        files = {"ca-certfile": "ca.crt", "certfile": "server.crt", "keyfile": "server.key"}
+        given = [word for name, file in files.items() for word in (f"--ssl-{name}", str(place / file))]
+        return [*given, "--enable-supernode-auth"]
+
+    def register(self, public_key: Path, name: str) -> None:
+        """Admits the node that has the key."""
+        self._flwr("supernode", "register", str(public_key), "here", "--name", name, "--format", "json")
+
     def _wait_until_healthy(self) -> None:
         limit = time.monotonic() + self.start_timeout
+        trust = ssl.create_default_context(cafile=self.keys / "server" / "ca.crt") if self.keys else None
+        address = f"http{'s' if trust else ''}://{self.address}/health"
         while time.monotonic() < limit and self._superlink.poll() is None:
             try:
-                urllib.request.urlopen(f"http://{self.address}/health", timeout=2)
+                urllib.request.urlopen(address, timeout=2, context=trust)
                 return
             except (urllib.error.URLError, OSError):
                 time.sleep(0.3)

@@ -3,7 +3,7 @@
 import shlex
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fedivon_app.launch import BIN, Federation, free_port
@@ -27,12 +27,18 @@ def numbers(folder: Path) -> list[dict]:
     return [{k: v for k, v in record.items() if k != "seconds"} for record in Run.open(folder).metrics()]
 
 
-def start_node(federation: Federation, folder: Path, node_config: str) -> subprocess.Popen:
-    """A SuperNode with this folder as its home, new or another's before it."""
+def start_node(
+    federation: Federation,
+    folder: Path,
+    node_config: str,
+    address: str | None = None,
+    options: Sequence[str | Path] = ("--insecure",),
+) -> subprocess.Popen:
+    """A SuperNode with this folder as its home, new or another's before it; it dials the SuperLink, or `address`."""
     folder.mkdir(exist_ok=True)
-    port = free_port()
-    command = [BIN / "flower-supernode", "--insecure", "--superlink", federation.address, "--isolation", "subprocess"]
-    command += ["--host", "127.0.0.1", "--port", str(port), "--node-config", node_config]
+    command = [BIN / "flower-supernode", *options, "--superlink", address or federation.address]
+    command += ["--isolation", "subprocess", "--host", "127.0.0.1", "--port", str(free_port())]
+    command += ["--node-config", node_config]
     environment = federation.environment | {"FLWR_HOME": str(folder)}
     with open(folder / "log", "w") as log:
         return subprocess.Popen(command, env=environment, cwd=folder, stdout=log, stderr=log, start_new_session=True)
