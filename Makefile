@@ -24,7 +24,7 @@ demo: $(READY)
 	$(BIN)/fedivon run demo --strategy fedavg fedivon
 
 test: $(READY) lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 lint: $(READY)
 	$(BIN)/ruff check .

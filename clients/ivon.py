@@ -23,7 +23,7 @@ class OptimizerSettings(PosteriorClientSettings):
     beta2: float = Field(0.99999, ge=0, le=1)
     schedule_over: Literal["rounds", "steps"] = Field(
         "rounds",
-        description="what the schedule runs over: the rounds, or in every round anew the steps of local training",
+        description="what linear and cosine run over: the rounds, or in every round anew the local steps",
     )
     mc_samples: int = Field(1, ge=1, description="weight samples a training step")
     clip_radius: float | None = Field(None, gt=0, description="bound on a coordinate's preconditioned gradient")

@@ -102,8 +102,6 @@ class ClientSettings(Section):
             raise ValueError(
                 "final_learning_rate goes with schedule linear or cosine; constant and exponential go without it"
             )
-        if self.schedule_over != "rounds" and self.final_learning_rate is None:
-            raise ValueError(f"schedule_over {self.schedule_over} goes with schedule linear or cosine")
         return self
 
     @property

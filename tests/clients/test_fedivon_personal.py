@@ -82,13 +82,3 @@ def test_the_rate_falls_over_the_rounds_or_over_the_steps_of_each(tmp_path, monk
     train(tmp_path, RecordDict(), server(), learning_rate=0.3, final_learning_rate=0.03, schedule_over=over)
     assert len(rates) > 4
     np.testing.assert_allclose(np.array(rates) / rates[0], np.linspace(1, last, len(rates)), rtol=1e-6)
-
-
-def test_a_rate_that_falls_over_the_steps_needs_an_end():
-    with pytest.raises(ValueError, match="schedule_over steps goes with schedule linear or cosine"):
-        compose(
-            settings_of,
-            "demo",
-            NAME,
-            "client.schedule=constant client.final_learning_rate=null client.schedule_over=steps",
-        )
