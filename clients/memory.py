@@ -12,14 +12,17 @@ lost, or a run that goes on from an earlier checkpoint, rolls the client back to
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
-from safetensors.numpy import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
 
 ARRAYS, NOTE = "memory", "memory-note"
+VERSION = "1"  # of the files
 
 
 def default_root() -> Path:
@@ -42,7 +45,7 @@ class Memory:
         path = self._path(server_round)
         if not path.is_file():
             raise ValueError(f"what this client kept in round {server_round} is gone: there is no {path}")
-        return load_file(path)
+        return _load(path)
 
     def keep(self, server_round: int, arrays: dict[str, np.ndarray], needed: Collection[int] = ()) -> None:
         """Keeps the arrays of a round, and forgets those of all others but the `needed` ones."""
@@ -50,10 +53,7 @@ class Memory:
         self.state[ARRAYS] = ArrayRecord({name: Array(array) for name, array in arrays.items()})
         self.state[NOTE] = ConfigRecord({"round": server_round, "run": self._run})
         self.folder.mkdir(parents=True, exist_ok=True)
-        path = self._path(server_round)
-        partial = path.with_suffix(".partial")
-        save_file(arrays, partial)
-        partial.replace(path)
+        _save(self._path(server_round), arrays)
         for old in self.folder.glob("round-*.safetensors"):
             if int(old.stem.removeprefix("round-")) not in {server_round, *needed}:
                 old.unlink(missing_ok=True)
@@ -64,3 +64,38 @@ class Memory:
 
     def _path(self, server_round: int) -> Path:
         return self.folder / f"round-{server_round:06d}.safetensors"
+
+
+def _save(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Whole or not at all, even if the power fails, with a digest of what is inside."""
+    partial = path.with_suffix(".partial")
+    save_file(dict(arrays), partial, {"version": VERSION, "sha256": _digest(arrays)})
+    with open(partial, "rb+") as file:
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+def _load(path: Path) -> dict[str, np.ndarray]:
+    try:
+        with safe_open(path, "numpy") as file:
+            known, arrays = file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"what this client kept cannot be read: {path}: {error}") from None
+    if known.get("version") != VERSION:
+        which = known.get("version", "none")
+        raise ValueError(
+            f"{path} is of version {which}, not {VERSION}: go on with the version of FedIvon that began the run"
+        )
+    if known.get("sha256") != _digest(arrays):
+        raise ValueError(f"what this client kept is damaged: {path} does not hold what was written to it")
+    return arrays
+
+
+def _digest(arrays: Mapping[str, np.ndarray]) -> str:
+    """Of names, types, shapes and values."""
+    found = sha256()
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        found.update(f"{name} {array.dtype.str} {array.shape};".encode())
+        found.update(array.data.cast("B") if array.size else b"")
+    return found.hexdigest()

@@ -3,6 +3,11 @@
 import numpy as np
 import pytest
 from flwr.app import RecordDict
+from hypothesis import given
+from hypothesis import settings as settings_of_examples
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from safetensors.numpy import save_file
 
 from clients.data import partition_of
 from clients.memory import Memory
@@ -63,6 +68,37 @@ def test_a_long_run_leaves_a_client_with_three_rounds_at_most(tmp_path):
         client.fit(list(arrays.values()), config | {"last-merged": number - 1, "last-saved": 2 * (number > 2)})
         found.append(sorted(int(path.stem[-6:]) for path in tmp_path.rglob("round-*")))
     assert found == [[1], [1, 2], [2, 3], [2, 3, 4], [2, 4, 5], [2, 5, 6]]
+
+
+def test_a_file_that_was_damaged_or_is_of_another_version_is_named(tmp_path):
+    memory = Memory(None, tmp_path)
+    memory.keep(4, kept(4.0))
+    (path,) = tmp_path.iterdir()
+    whole = path.read_bytes()
+    assert Memory(None, tmp_path).recall(4)["v"].tolist() == [4.0] * 3
+    flipped = bytearray(whole)
+    flipped[-1] ^= 1
+    for data, says in ((bytes(flipped), "is damaged"), (whole[:-4], "cannot be read"), (b"", "cannot be read")):
+        path.write_bytes(data)
+        with pytest.raises(ValueError, match=f"{says}.*{path.name}"):
+            Memory(None, tmp_path).recall(4)
+    save_file({"v": np.ones(2)}, path, {"version": "9"})
+    with pytest.raises(
+        ValueError, match=r"is of version 9, not 1: go on with the version of FedIvon that began the run"
+    ):
+        Memory(None, tmp_path).recall(4)
+
+
+@settings_of_examples(deadline=None, max_examples=25)
+@given(arrays(np.float32, st.integers(0, 5)), arrays(np.int64, st.tuples(st.integers(0, 3), st.integers(1, 3))))
+def test_whatever_is_kept_comes_back_as_it_was(tmp_path_factory, one, other):
+    folder = tmp_path_factory.mktemp("kept")
+    Memory(None, folder).keep(1, {"one": one, "other": other, "scalar": np.float64(2.5)})
+    found = Memory(None, folder).recall(1)
+    for name, array in {"one": one, "other": other}.items():
+        assert found[name].dtype == array.dtype and found[name].shape == array.shape
+        np.testing.assert_array_equal(found[name], array)
+    assert found["scalar"] == 2.5
 
 
 def test_another_runs_memory_is_not_this_ones(tmp_path):
