@@ -95,7 +95,6 @@ class Sites:
 def restarted(tmp_path_factory):
     """Sites, and a run that stopped after round 3, with the SuperNode of client 1 ended and started after round 1."""
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(__file__).parent))  # where Flower's processes find `held`
         patch.setenv("OMP_NUM_THREADS", "1")  # as in the simulation
         sites = Sites(stack, tmp_path_factory.mktemp("sites"))
         options = json.dumps({"runs": str(sites.runs), "go_on": str(sites.go_on)})
