@@ -111,6 +111,13 @@ def build(commands: Mapping[str, Callable[[argparse.Namespace], int]]) -> argpar
     keymaker.add_argument("folder", type=Path, metavar="DIR", help="where; keep it off the network")
     keymaker.add_argument("--host", nargs="+", default=[], metavar="NAME", help="names and addresses of the server")
     keymaker.add_argument("--site", nargs="+", default=[], metavar="NAME", help="who takes part")
+    examiner = command("doctor", more="Its exit status is 1 if something is to be fixed before the site can take part.")
+    examiner.add_argument("--data", type=Path, metavar="FILE", help="the site's .npz file")
+    examiner.add_argument(
+        "--keys", type=Path, metavar="DIR", help="the site's folder with node.key, node.pub and ca.crt"
+    )
+    examiner.add_argument("--superlink", metavar="HOST:PORT", help="what the SuperNode dials")
+    examiner.add_argument("--state", type=Path, metavar="DIR", help="where it keeps state (default: $FEDIVON_STATE)")
     command("settings", "experiment").add_argument("--strategy", metavar="NAME", help="another method than its own")
     return parser
 

@@ -218,6 +218,21 @@ def keys(options: argparse.Namespace) -> int:
     return 0
 
 
+def doctor(options: argparse.Namespace) -> int:
+    """Checks whether a site can take part, and says what to fix."""
+    from fedivon_app.doctor import examine
+
+    verdicts = []
+    for one in examine(options.data, options.keys, options.superlink, options.state):
+        verdicts.append(one.verdict)
+        print(f"{one.verdict if one.verdict == 'ok' else one.verdict.upper():<8} {one.about}: {one.found}", flush=True)
+        if one.remedy:
+            print(f"{'':<8} to do: {one.remedy}")
+    if not set(verdicts) - {"ok"}:
+        print("nothing to fix")
+    return 1 if "failure" in verdicts else 0
+
+
 def settings(options: argparse.Namespace) -> int:
     """Prints the settings that a run would use."""
     from fedivon_app.methods import settings_of
@@ -268,6 +283,7 @@ def _parser() -> argparse.ArgumentParser:
         clients,
         illustrate,
         keys,
+        doctor,
         settings,
     )
     return build({function.__name__: function for function in functions} | {"list": list_runs})
