@@ -64,17 +64,21 @@ class Federation:
             "PYTHONUNBUFFERED": "1",
         }
         self._log = open(home / "superlink.log", "w")
-        host, port = self.address.split(":")
-        command = ["flower-superlink", "--isolation", "subprocess", "--database", str(home / "state.db"), *self._tls()]
-        command += ["--host", host, "--port", port, *(["--simulation"] if self.simulation else [])]
-        options = {"env": self.environment, "cwd": PROJECT, "stdout": self._log, "stderr": self._log}
-        self._superlink = subprocess.Popen([BIN / command[0], *command[1:]], start_new_session=True, **options)
         try:
-            self._wait_until_healthy()
+            self.start()
         except BaseException:
             self.__exit__(None, None, None)
             raise
         return self
+
+    def start(self) -> None:
+        """Starts the SuperLink, new or again with what it had in its database."""
+        home, (host, port) = Path(self._home.name), self.address.split(":")
+        command = ["flower-superlink", "--isolation", "subprocess", "--database", str(home / "state.db"), *self._tls()]
+        command += ["--host", host, "--port", port, *(["--simulation"] if self.simulation else [])]
+        options = {"env": self.environment, "cwd": PROJECT, "stdout": self._log, "stderr": self._log}
+        self._superlink = subprocess.Popen([BIN / command[0], *command[1:]], start_new_session=True, **options)
+        self._wait_until_healthy()
 
     def _tls(self) -> list[str]:
         if self.keys is None:
