@@ -41,7 +41,7 @@ class PFedBayes(PosteriorStrategy):
             return merged
         rho = torch.zeros(len(previous), dtype=torch.float64)
         for reply, weight in zip(replies, weights.tolist(), strict=True):
-            sigma = torch.from_numpy(reply.posterior.precision).double().rsqrt_()
+            sigma = torch.tensor(reply.posterior.precision, dtype=torch.float64).rsqrt_()
             rho.add_(inverse_softplus(sigma), alpha=weight)
         return Posterior(merged.mean, softplus(rho).pow_(-2).numpy())
 

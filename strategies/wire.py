@@ -5,13 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
+from io import BytesIO
 from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Message, MetricRecord
+from numpy.lib.format import read_array_header_1_0, read_array_header_2_0, read_magic
 
 from fedivon_app.core.codec import Codec, Payload
 from fedivon_app.core.posterior import Posterior
+
+_LONGEST_HEADER = 1 << 16  # bytes before an array's values
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,20 @@ def _read(partition: int, message: Message, size: int, codec: Codec, sent: Paylo
 
 
 def to_numpy(record: ArrayRecord) -> dict[str, np.ndarray]:
-    return {name: array.numpy() for name, array in record.items()}
+    """The arrays as they lie in the message, read-only: a round's replies are in memory once."""
+    return {name: _view(name, array) for name, array in record.items()}
+
+
+def _view(name: str, array: Array) -> np.ndarray:
+    """Flower sends arrays as .npy files."""
+    stream = BytesIO(array.data[:_LONGEST_HEADER])
+    try:
+        read = {(1, 0): read_array_header_1_0, (2, 0): read_array_header_2_0}[read_magic(stream)]
+        shape, fortran, dtype = read(stream)
+        values = np.frombuffer(array.data, dtype, offset=stream.tell())
+        return values.reshape(shape, order="F" if fortran else "C")
+    except (KeyError, ValueError) as error:
+        raise ValueError(f"{name} is no array: {error}") from None
 
 
 def to_record(arrays: dict[str, np.ndarray]) -> ArrayRecord:

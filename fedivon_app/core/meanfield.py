@@ -52,7 +52,7 @@ class Gaussian:
     @classmethod
     def of(cls, posterior: Posterior, smallest_sigma: float = 1e-5) -> Gaussian:
         """At a posterior as it travels."""
-        mean, precision = torch.from_numpy(posterior.mean), torch.from_numpy(posterior.precision)
+        mean, precision = torch.tensor(posterior.mean), torch.tensor(posterior.precision)
         return cls(mean, precision.rsqrt(), smallest_sigma)
 
     def __len__(self) -> int:
