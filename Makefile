@@ -24,7 +24,7 @@ demo: $(READY)
 	$(BIN)/fedivon run demo --strategy fedavg fedivon
 
 test: $(READY) lint
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(READY)
 	$(BIN)/ruff check .
