@@ -34,13 +34,14 @@ class Memory:
     """Named arrays after each round; `folder` is this client's own in this run, `state` None for disk alone."""
 
     def __init__(self, state: RecordDict | None, folder: Path):
-        self.state, self.folder = RecordDict() if state is None else state, folder
+        self.state, self.folder = state, folder
 
     def recall(self, server_round: int) -> dict[str, np.ndarray]:
         """The arrays as they were kept in that round; none for round 0, which is before the first."""
         if server_round == 0:
             return {}
-        if NOTE in self.state and self.state[NOTE]["round"] == server_round and self.state[NOTE]["run"] == self._run:
+        note = self.state[NOTE] if self.state and NOTE in self.state else {}
+        if note.get("round") == server_round and note["run"] == self._run:
             return {name: array.numpy().copy() for name, array in self.state[ARRAYS].items()}
         path = self._path(server_round)
         if not path.is_file():
@@ -50,8 +51,9 @@ class Memory:
     def keep(self, server_round: int, arrays: dict[str, np.ndarray], needed: Collection[int] = ()) -> None:
         """Keeps the arrays of a round, and forgets those of all others but the `needed` ones."""
         arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-        self.state[ARRAYS] = ArrayRecord({name: Array(array) for name, array in arrays.items()})
-        self.state[NOTE] = ConfigRecord({"round": server_round, "run": self._run})
+        if self.state is not None:
+            self.state[ARRAYS] = ArrayRecord({name: Array(array) for name, array in arrays.items()})
+            self.state[NOTE] = ConfigRecord({"round": server_round, "run": self._run})
         self.folder.mkdir(parents=True, exist_ok=True)
         _save(self._path(server_round), arrays)
         for old in self.folder.glob("round-*.safetensors"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -15,7 +14,7 @@ from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.settings import Settings as AppSettings
 from strategies.aggregation import aggregate
 from strategies.base import MergeSettings, PosteriorStrategy
-from strategies.parts import head_of
+from strategies.parts import KnowsHead
 from strategies.wire import Reply
 
 ADAM = ("exp_avg", "exp_avg_sq", "step")
@@ -46,7 +45,7 @@ class PFedHBMergeSettings(MergeSettings):
         return self
 
 
-class PFedHB(PosteriorStrategy):
+class PFedHB(KnowsHead, PosteriorStrategy):
     """pFedHB's server (Thapa and Li 2025, Eq. 9): a few steps of Adam, whose moments last from round to round, on
 
         sum_k w_k KL(q_k || N(mu, sigma^2)) + lambda_1 |mu|^2 + lambda_2 |sigma|^2,      sigma = softplus(rho).
@@ -75,10 +74,6 @@ class PFedHB(PosteriorStrategy):
         for array, before in ((merged.mean, previous.mean), (merged.precision, previous.precision)):
             array[self.head] = before[self.head]
         return merged
-
-    @cached_property
-    def head(self) -> slice | np.ndarray:
-        return head_of(self.settings.model, *self.network, self.settings.client.head)
 
     def approach(self, pool: Posterior, previous: Posterior) -> Posterior:
         """Adam's steps from the previous posterior."""

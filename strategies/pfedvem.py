@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from functools import cached_property
 from math import inf
 from typing import Literal
 
@@ -19,7 +18,7 @@ from fedivon_app.core.settings import Settings as AppSettings
 from strategies.base import MergeSettings, PosteriorStrategy
 from strategies.fedavg import FedAvg
 from strategies.guard import lower_median
-from strategies.parts import head_of
+from strategies.parts import KnowsHead
 from strategies.wire import Reply
 
 log = logging.getLogger("fedivon")
@@ -46,7 +45,7 @@ class PFedBayes(PosteriorStrategy):
         return Posterior(merged.mean, softplus(rho).pow_(-2).numpy())
 
 
-class PFedVEM(FedAvg):
+class PFedVEM(KnowsHead, FedAvg):
     """pFedVEM's server (Zhu et al. 2023): the base averaged by data size, the head by confidence.
 
     mu = sum(m_k / rho_k^2) / sum(1 / rho_k^2) over the head, with rho_k^2 a client's metric `head_variance`.
@@ -73,10 +72,6 @@ class PFedVEM(FedAvg):
             return confidence
         typical = lower_median(said)
         return np.where(confidence > bound * typical, typical, confidence)
-
-    @cached_property
-    def head(self) -> slice | np.ndarray:
-        return head_of(self.settings.model, *self.network, self.settings.client.head)
 
     @staticmethod
     def confidence(reply: Reply) -> float:

@@ -38,7 +38,7 @@ class Sites:
         stack.callback(lambda: [end_family(node.pid) for node in self.nodes.values()])
 
     def proxy(self) -> subprocess.Popen:
-        """The proxy of the compose file, with the names of this machine."""
+        """deploy/nginx.conf, with the names of this machine."""
         text, self.address = (PROJECT / "deploy" / "nginx.conf").read_text(), f"127.0.0.1:{free_port()}"
         here = {"/keys/": f"{self.keys}/", "listen 8443": f"listen {self.address}", "/tmp/nginx": f"{self.root}/nginx"}
         for there, mine in (here | {"https://superlink:8000": f"https://{self.federation.address}"}).items():
