@@ -10,7 +10,7 @@ import pytest
 from fedivon_app import plots
 from fedivon_app.groups import Outcome, crossed, grouped
 from fedivon_app.report import write_comparison, write_report
-from tests.app.test_report import Page, new_run, record, scores
+from tests.app.pages import Page, new_run, record, scores
 
 METHODS = ("fedavg", "fedivon", "pfedhb")
 GRID = [(f"clients_per_round={c}", f"data.a={a}") for c, a in product((5, 10), (0, 0.5))]

@@ -4,7 +4,6 @@ import json
 import re
 import shlex
 from html import unescape
-from html.parser import HTMLParser
 from itertools import combinations
 from statistics import fmean, stdev
 
@@ -12,127 +11,14 @@ import numpy as np
 import pytest
 
 from fedivon_app import plots, template
-from fedivon_app.core.client_scores import spread
 from fedivon_app.core.settings import compose
 from fedivon_app.groups import Outcome, grouped
 from fedivon_app.methods import settings_of
 from fedivon_app.report import command, plot_learning, write_comparison, write_report
 from fedivon_app.runs import Run
+from tests.app.pages import Page, assessed, new_run, read, record, scored, scores
 
-VOID = {"meta", "link", "input", "br", "hr", "img"}
-
-
-@pytest.fixture
-def pngs():
-    """For a test that looks at the PNGs; the others go without, for they take as long as the rest of a page."""
-
-
-@pytest.fixture(autouse=True)
-def quick(request, monkeypatch):
-    if "pngs" not in request.fixturenames:
-        monkeypatch.setattr(plots, "png", lambda figure, path, legend=(): None)
-
-
-class Page(HTMLParser):
-    """What a test asks of a page: its addresses, ids, text and tables; and that every element is closed."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.addresses, self.ids, self.names, self.titles, self.rows, self.open = [], [], [], [], [], []
-        self.feed(text)
-        assert not self.open
-
-    def handle_starttag(self, tag, attributes):
-        attributes = dict(attributes)
-        self.names.append(tag)
-        self.addresses += [attributes[key] for key in ("src", "href", "action", "data", "poster") if key in attributes]
-        self.ids += [attributes["id"]] if "id" in attributes else []
-        if tag == "tr":
-            self.rows.append([])
-        if tag in ("td", "th") and self.rows:
-            self.rows[-1].append("")
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attributes):
-        self.handle_starttag(tag, attributes)
-        if tag not in VOID:
-            self.open.pop()
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if {"td", "th"} & set(self.open):
-            self.rows[-1][-1] += data
-        if self.open and self.open[-1] == "title":
-            self.titles.append(data)
-
-    def row(self, *begin):
-        return next(row for row in self.rows if row[: len(begin)] == list(begin))
-
-
-def scores(accuracy, nll=1.0, ece=0.1, brier=0.5, **more):
-    return {"accuracy": accuracy, "nll": nll, "ece": ece, "brier": brier, **more}
-
-
-def record(number, **more):
-    return {
-        "round": number,
-        "bytes_down": 1_000_000,
-        "bytes_up": 500_000,
-        "dropped": [],
-        "seconds": {"train": 2.0, "evaluate": 1.0, "clients": []},
-        "clients": [{"partition": p, "num_examples": 5, "bytes": 9, "loss": 1 / number + p} for p in range(3)],
-        "merged": True,
-        "train_loss": 2 / number,
-        **more,
-    }
-
-
-def new_run(folder, records=(), status="completed", detail="", uncertainty=None, seed=0, strategy="fedivon", sets=()):
-    overrides = [f"run.folder={folder}", f"seed={seed}", "rounds=2", *sets]
-    run = Run.create(compose(settings_of, "demo", strategy, overrides))
-    for one in records:
-        run.append(one)
-    if uncertainty is not None:
-        (run.folder / "uncertainty.json").write_text(json.dumps(uncertainty))
-    if status:
-        run.summarise(status, detail)
-    return run
-
-
-def scored(accuracy=0.5, **more):
-    """Two rounds with everything in them."""
-    gm = {"test": {"mean": scores(accuracy, **more), "mc": scores(accuracy + 0.01, 0.9, samples=64)}}
-    by_client = [{"partition": p, **scores(0.3 + p / 10)} for p in range(3)]
-    gm["clients_before_training"] = {"mean": scores(0.4321), "by_client": by_client}
-    posterior = {"largest_mean": 1.0, "largest_precision": 5e3, "smallest_precision": 4e3}
-    clients = [
-        {"partition": p, "num_examples": 5, "bytes": 9, "loss": 1.0, "weight": w} for p, w in ((0, 0.7), (2, 0.3))
-    ]
-    return [record(1, posterior=posterior), record(2, gm=gm, posterior=posterior, clients=clients)]
-
-
-def assessed(ood=True, epistemic=0.8123):
-    def way(kinds):
-        hist = {"edges": [0.0, 0.5, 1.0], "in": [0.75, 0.25]} | ({"out": [0.5, 0.5]} if ood else {})
-        return {
-            "scores": scores(0.5),
-            "reliability": {"confidence": [None, 0.6], "accuracy": [None, 0.5], "count": [0, 10]},
-            "retention": {"fractions": [0.5, 1.0]} | {kind: [0.9, 0.5] for kind in kinds},
-            "histograms": {kind: hist for kind in kinds},
-        } | ({"ood": {"source": "mnist", "num_in": 50, "num_out": 40, "auroc": areas(kinds)}} if ood else {})
-
-    def areas(kinds):
-        return {kind: {"entropy": 0.9, "aleatoric": 0.85, "epistemic": epistemic}[kind] for kind in kinds}
-
-    ways = {"mean": way(["entropy", "aleatoric"]), "mc": way(["entropy", "aleatoric", "epistemic"]) | {"samples": 64}}
-    return {"round": 2, "checkpoint": "last", "num_examples": 10, "ways": ways}
-
-
-def read(path):
-    return Page(path.read_text())
+pytestmark = pytest.mark.usefixtures("quick")
 
 
 def test_a_full_run_has_every_section_and_figure(tmp_path, pngs):
@@ -255,59 +141,6 @@ def test_figures_take_their_colours_from_the_page(tmp_path):
         assert "font-family" not in picture and "font:" not in picture
     used = set(re.findall(r"var\((--[\w-]+)\)", text))
     assert {name for name in used if f"{name}:" not in text} == set()
-
-
-def test_groups_are_runs_that_differ_in_the_seed_alone(tmp_path):
-    runs = [
-        new_run(tmp_path, seed=0, sets=["merge.weighting=size"]),
-        new_run(tmp_path, seed=0, sets=["merge.weighting=equal"]),
-        new_run(tmp_path / "elsewhere", seed=1, sets=["merge.weighting=size", "run.checkpoint_every=3"]),
-    ]
-    groups, named_by = grouped([Outcome.read(run) for run in runs])
-    assert [(g.label, [o.run.settings.seed for o in g.outcomes]) for g in groups] == [("size", [0, 1]), ("equal", [0])]
-    assert named_by == "Groups are named by merge.weighting."
-
-
-def label(tmp_path, *kinds):
-    runs = [new_run(tmp_path, strategy=strategy, sets=sets) for strategy, *sets in kinds]
-    groups, named_by = grouped([Outcome.read(run) for run in runs])
-    return [group.label for group in groups], named_by
-
-
-def test_names_of_groups_begin_with_the_strategy_where_it_differs(tmp_path):
-    kinds = ("fedavg",), ("fedivon", "client.ess=500"), ("fedivon", "client.ess=50", "merge.weighting=equal")
-    names, named_by = label(tmp_path, *kinds)
-    assert names == ["fedavg", "fedivon, ess=500, size", "fedivon, ess=50, equal"]
-    assert named_by == "Groups are named by strategy; those of fedivon also by client.ess, merge.weighting."
-    assert label(tmp_path, ("fedavg",)) == (["fedavg"], "")
-    kinds = [(strategy, f"model.options.sizes=[{n}]") for strategy in ("fedavg", "fedivon") for n in (1, 2)]
-    names, named_by = label(tmp_path, *kinds)
-    assert names == ["fedavg, sizes=[1]", "fedavg, sizes=[2]", "fedivon, sizes=[1]", "fedivon, sizes=[2]"]
-    assert named_by == "Groups are named by strategy, model.options.sizes."
-
-
-def test_names_of_groups_leave_out_what_follows_from_another_setting(tmp_path):
-    pairs = [
-        ("nwa", "size", 1),
-        ("nwa", "equal", 1),
-        ("product", "size", 2),
-        ("product", "equal", 2),
-        ("ws", "size", 2),
-    ]
-    kinds = [("fedivon", f"merge.rule={r}", f"merge.weighting={w}", f"client.epochs={e}") for r, w, e in pairs]
-    names, named_by = label(tmp_path, *kinds)
-    assert names == ["nwa, size", "nwa, equal", "product, size", "product, equal", "ws, size"]
-    assert named_by == "Groups are named by merge.rule, merge.weighting."
-
-
-def test_given_names_are_of_runs_or_of_groups(tmp_path):
-    outcomes = [Outcome.read(new_run(tmp_path, seed=s, sets=[f"client.ess={e}"])) for e in (5, 6) for s in (0, 1)]
-    assert [g.label for g in grouped(outcomes, ["a", "b"])[0]] == ["a", "b"]
-    assert [g.label for g in grouped(outcomes, ["a", "a", "b", "c"])[0]] == ["a", "b", "c"]
-    with pytest.raises(ValueError, match="3 names for 4 runs in 2 groups"):
-        grouped(outcomes, ["a", "b", "c"])
-    with pytest.raises(ValueError, match="at least one run"):
-        write_comparison([], tmp_path)
 
 
 def test_comparison_has_mean_and_deviation_over_seeds_and_marks_the_best(tmp_path):
@@ -445,34 +278,3 @@ def test_colours_stand_out_from_the_page(colours, paper):
 def test_every_group_of_a_sweep_looks_different():
     looks = [plots.look(style) for style in range(24)]
     assert all(a[:2] != b[:2] for a, b in combinations(looks, 2))
-
-
-def personal(level):
-    """A round with the clients' scores of both models."""
-    found = {}
-    for whose, place, shift in (("gm", "clients_before_training", 0.0), ("pm", "clients_after_training", level)):
-        by_client = [{"partition": p, "num_train": 10**p + 1, **scores(0.3 + p / 10 + shift)} for p in range(3)]
-        part = {"mean": scores(0.4 + shift, ece=0.05), "by_client": by_client, "over_clients": spread(by_client)}
-        found[whose] = {place: part}
-    return record(2, **found)
-
-
-def test_personal_models_stand_beside_the_global_one_client_by_client(tmp_path, pngs):
-    page = Page(write_report(new_run(tmp_path, [personal(0.2)], sets=["evaluation.personal=true"])).read_text())
-    assert "personal" in page.ids
-    assert page.row("PM, after local training")[1] == "60.00" and page.row("GM, before local training")[1] == "40.00"
-    assert page.row("PM, after local training")[4] == "50.00"  # the worst of three
-    for name in ("personal-by-client", "personal-by-size"):
-        (path,) = tmp_path.rglob(f"{name}.png")
-        assert path.stat().st_size > 5000
-
-
-def test_a_comparison_of_personal_models_has_a_row_for_each_group(tmp_path):
-    runs = [new_run(tmp_path, [personal(0.1 + k / 10)], strategy=name) for k, name in enumerate(("fedavg", "fedivon"))]
-    page = Page(write_comparison(runs, tmp_path / "both").read_text())
-    assert page.row("fedavg", "PM, after local training")[2] == "50.00"
-    assert page.row("fedivon", "PM, after local training")[2] == "60.00★ best"
-
-
-def test_pages_without_personal_models_do_not_speak_of_them(tmp_path):
-    assert "personal" not in Page(write_report(new_run(tmp_path, scored())).read_text()).ids
