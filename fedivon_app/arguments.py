@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,10 @@ PERSONALISE = """As one more round of the run's method would do it; your file ha
 DIR is then a folder that `fedivon predict` takes. Your data stay where they are."""
 KEYS = """DIR/authority signs, DIR/server goes to the server's host, DIR/sites/NAME to the site of that name. What is
 there is kept; the server's certificate is renewed for new hosts, and in the month before it ends."""
+SITES = """Whoever has an admitted key takes part in runs. Admitting a site again is harmless; after its key was made
+anew the former one is shut out."""
+DEAL = """By the experiment's rule of partition, to DIR/NAME/site.npz: to try a deployment whose nodes have files of
+their own. What is there is kept."""
 CLIENTS = """From what the clients of a simulation kept, read again from disk."""
 
 
@@ -49,6 +54,7 @@ def build(commands: Mapping[str, Callable[[argparse.Namespace], int]]) -> argpar
             sub.add_argument("run", nargs="+", metavar="RUN", help="a run's folder, or a sweep's for all runs inside")
         if "launch" in takes:
             sub.add_argument("--cpus", type=float, default=1, help="CPUs for each simulated client")
+            connection(sub, "run on the nodes of this SuperLink, not on simulated ones")
             sub.add_argument("--verbose", action="store_true", help="show Flower's own log too")
         if "start" in takes:
             sub.add_argument("--strategy", nargs="+", metavar="NAME", help="other methods than the experiment's")
@@ -59,6 +65,12 @@ def build(commands: Mapping[str, Callable[[argparse.Namespace], int]]) -> argpar
             choice = {"choices": ("last", "best"), "default": "last"}
             sub.add_argument("--checkpoint", **choice, help="the last one, or that of the best held-out round")
         return sub
+
+    def connection(sub: argparse.ArgumentParser, why: str) -> None:
+        given = {name: os.environ.get(f"FEDIVON_{name.upper()}") for name in ("superlink", "ca")}
+        sub.add_argument("--superlink", default=given["superlink"], metavar="HOST:PORT", help=why)
+        ca = Path(given["ca"]) if given["ca"] else None
+        sub.add_argument("--ca", type=Path, default=ca, metavar="FILE", help="its authority's ca.crt; none: no TLS")
 
     starter = command("run", "experiment", "launch", "start")
     starter.add_argument("--seed", nargs="+", type=int, metavar="N", help="one run for each seed")
@@ -111,6 +123,15 @@ def build(commands: Mapping[str, Callable[[argparse.Namespace], int]]) -> argpar
     keymaker.add_argument("folder", type=Path, metavar="DIR", help="where; keep it off the network")
     keymaker.add_argument("--host", nargs="+", default=[], metavar="NAME", help="names and addresses of the server")
     keymaker.add_argument("--site", nargs="+", default=[], metavar="NAME", help="who takes part")
+    gate = command("sites", more=SITES)
+    connection(gate, "its own port, not the proxy's (default: $FEDIVON_SUPERLINK)")
+    folder = {"type": Path, "default": Path("keys"), "metavar": "DIR"}
+    gate.add_argument("--keys", **folder, help="what `fedivon keys` made (default: ./keys)")
+    gate.add_argument("--admit", nargs="+", default=[], metavar="NAME", help="whose DIR/sites/NAME/node.pub to admit")
+    gate.add_argument("--remove", nargs="+", default=[], metavar="NAME", help="whom to shut out")
+    dealer = command("deal", "experiment", more=DEAL)
+    dealer.add_argument("--site", nargs="+", required=True, metavar="NAME", help="who gets a part")
+    dealer.add_argument("--to", type=Path, default=Path("data"), metavar="DIR", help="where (default: ./data)")
     examiner = command("doctor", more="Its exit status is 1 if something is to be fixed before the site can take part.")
     examiner.add_argument("--data", type=Path, metavar="FILE", help="the site's .npz file")
     examiner.add_argument(

@@ -10,7 +10,7 @@ import sys
 import threading
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -22,10 +22,14 @@ from fedivon_app.tables import (
     list_table,
     personal_table,
     prediction_table,
+    sites_table,
     sweep_lines,
     table,
     uncertainty_table,
 )
+
+if TYPE_CHECKING:
+    from fedivon_app.series import Where
 
 __all__ = ["main", "table"]
 
@@ -39,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
             if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
                 signal.signal(number, lambda number, _: sys.exit(128 + number))  # so that Flower's processes end too
     from datasets.sources import DataError
-    from fedivon_app.launch import LaunchError
+    from fedivon_app.superlink import LaunchError
 
     try:
         return options.command(options)
@@ -58,12 +62,14 @@ def run(options: argparse.Namespace) -> int:
     """Runs an experiment, with several methods or seeds if asked."""
     from fedivon_app.sweep import check, plan_runs
 
+    where = _where(options)
     axes = {"strategy": options.strategy, "seed": options.seed}
     axes = {key: [str(value) for value in values] for key, values in axes.items() if values}
-    here = ["run.client_state=run", *options.set, f"run.folder={Path(options.runs).absolute()}"]
+    here = [*where.settings, *options.set, f"run.folder={Path(options.runs).absolute()}"]
     plans = plan_runs(options.experiment, axes, here)
-    check(plans)  # what is wrong with the data or the model is said here, before Flower starts
-    return _launch([(plan.settings, plan.config) for plan in plans], options)
+    if not where.superlink:
+        check(plans)  # what is wrong with the data or the model is said here, before Flower starts
+    return _launch([(plan.settings, plan.config) for plan in plans], where)
 
 
 def resume(options: argparse.Namespace) -> int:
@@ -71,7 +77,7 @@ def resume(options: argparse.Namespace) -> int:
     from fedivon_app.runs import Run
 
     folders = [Path(folder).absolute() for folder in options.run]
-    return _launch([(Run.open(folder).settings, {"resume": str(folder)}) for folder in folders], options)
+    return _launch([(Run.open(folder).settings, {"resume": str(folder)}) for folder in folders], _where(options))
 
 
 def sweep(options: argparse.Namespace) -> int:
@@ -81,17 +87,19 @@ def sweep(options: argparse.Namespace) -> int:
     from fedivon_app.inventory import find
     from fedivon_app.report import write_comparison
 
+    where = _where(options)
     folder = Path(options.runs).absolute() / sweeping.folder_name(options.experiment, options.name)
     axes = sweeping.sweep_axes(sweeping.read_grid(options.grid), options.strategy, options.seeds)
-    here = ["run.client_state=run", *options.set, f"run.folder={folder}"]
+    here = [*where.settings, *options.set, f"run.folder={folder}"]
     plans = sweeping.plan_runs(options.experiment, axes, here, blame=True)
     for rule in sweeping.unweighted_rules(axes, plans):
         print(f"the rule {rule} ignores the weights: it runs once, not once for each merge.weighting")
-    sweeping.check(plans, blame=True)
+    if not where.superlink:
+        sweeping.check(plans, blame=True)
     with series.alone_in(folder):
         steps = sweeping.next_steps(plans, find([folder]), options.again_failed)
         print(f"{sweeping.overview(steps)}; folder {folder}", flush=True)
-        series.sweep(steps, options.cpus, options.verbose)
+        series.sweep(steps, where)
         steps = sweeping.next_steps(plans, find([folder]))
         print("\n".join(sweep_lines(steps)), flush=True)
         if made := [step.found.run for step in steps if step.found]:
@@ -218,6 +226,32 @@ def keys(options: argparse.Namespace) -> int:
     return 0
 
 
+def sites(options: argparse.Namespace) -> int:
+    """Lists who may take part, admits sites and removes them."""
+    from fedivon_app.sites import admit, remove, sites_of
+    from fedivon_app.superlink import SuperLink
+
+    if not options.superlink:
+        raise SettingsError("say which SuperLink: --superlink HOST:PORT, or FEDIVON_SUPERLINK in the environment")
+    with SuperLink(options.superlink, options.ca) as link:
+        for line in (*admit(link, options.keys, options.admit), *remove(link, options.remove)):
+            print(line, flush=True)
+        if not (options.admit or options.remove):
+            print(sites_table(sites_of(link)))
+    return 0
+
+
+def deal(options: argparse.Namespace) -> int:
+    """Writes each site's part of an experiment's data to a file."""
+    from fedivon_app.deal import deal as write
+    from fedivon_app.methods import settings_of
+
+    overrides = [*options.set, f"data.clients={len(options.site)}", "clients_per_round=null"]
+    for path, counts in write(compose(settings_of, options.experiment, None, overrides), options.to, options.site):
+        print(f"{path}: {counts}", flush=True)
+    return 0
+
+
 def doctor(options: argparse.Namespace) -> int:
     """Checks whether a site can take part, and says what to fix."""
     from fedivon_app.doctor import examine
@@ -242,16 +276,23 @@ def settings(options: argparse.Namespace) -> int:
     return 0
 
 
-def _launch(runs: list[tuple[Any, dict[str, Any]]], options: argparse.Namespace) -> int:
+def _where(options: argparse.Namespace) -> Where:
+    from fedivon_app.series import Where
+
+    return Where(options.cpus, options.verbose, options.superlink, options.ca)
+
+
+def _launch(runs: list[tuple[Any, dict[str, Any]]], where: Where) -> int:
     from fedivon_app import series
 
     folders, failed = [], False
-    with closing(series.launch(runs, options.cpus, options.verbose)) as outcomes:
+    with closing(series.launch(runs, where)) as outcomes:
         for one, _ in runs:
-            print(f"starting {one.strategy} on {one.data.clients} simulated clients ...", flush=True)
+            whom = f"the nodes of {where.superlink}" if where.superlink else f"{one.data.clients} simulated clients"
+            print(f"starting {one.strategy} on {whom} ...", flush=True)
             outcome = next(outcomes)
             if outcome.failure is not None:
-                series.tell_failure(one.strategy, outcome.failure, options.verbose)
+                series.tell_failure(one.strategy, outcome.failure, where.verbose)
                 failed = True
             if outcome.folder and (outcome.folder / "summary.json").is_file():
                 folders.append(outcome.folder)
@@ -283,6 +324,8 @@ def _parser() -> argparse.ArgumentParser:
         clients,
         illustrate,
         keys,
+        sites,
+        deal,
         doctor,
         settings,
     )

@@ -14,6 +14,7 @@ from typing import Any
 
 from fedivon_app.core.settings import Settings, SettingsError
 from fedivon_app.launch import Federation
+from fedivon_app.superlink import SuperLink
 from fedivon_app.sweep import Step, duration, left
 
 FOLDER = "; run folder "  # stands before the run's folder in the server's lines
@@ -30,13 +31,31 @@ class Outcome:
     seconds: float
 
 
-def launch(
-    runs: Sequence[Launch], cpus: float, verbose: bool, show: Callable[[str], None] = print
-) -> Iterator[Outcome]:
+@dataclass(frozen=True)
+class Where:
+    """What runs go to: a federation with simulated nodes that is started for them, or a SuperLink that is there."""
+
+    cpus: float = 1
+    verbose: bool = False
+    superlink: str | None = None
+    ca: Path | None = None
+
+    def federation(self) -> SuperLink:
+        if self.superlink:
+            return SuperLink(self.superlink, self.ca, verbose=self.verbose)
+        return Federation(verbose=self.verbose)
+
+    @property
+    def settings(self) -> list[str]:
+        """Simulated clients keep what they keep in the run's folder, sites in a place of their own."""
+        return [] if self.superlink else ["run.client_state=run"]
+
+
+def launch(runs: Sequence[Launch], where: Where, show: Callable[[str], None] = print) -> Iterator[Outcome]:
     """Runs them in turn, each when its outcome is asked for; `show` gets the lines of their progress."""
     if not runs:
         return
-    with Federation(verbose=verbose) as federation:
+    with where.federation() as federation:
         for settings, config in runs:
             folders: list[str] = []
 
@@ -45,17 +64,17 @@ def launch(
                 show(line)
 
             began = time.monotonic()
-            failure = federation.run(config, settings.data.clients, cpus, follow)
+            failure = federation.run(config, settings.data.clients, where.cpus, follow)
             yield Outcome(Path(folders[-1]) if folders else None, failure, time.monotonic() - began)
 
 
-def sweep(steps: Sequence[Step], cpus: float, verbose: bool) -> None:
+def sweep(steps: Sequence[Step], where: Where) -> None:
     """Makes the runs that are left, each under a line that says which it is and how long the rest may take."""
     places = [place for place, step in enumerate(steps) if step.action != "keep"]
     durations = [step.found.seconds for step in steps if step.action == "keep" and step.found.status == "completed"]
-    progress, began, measured = Progress(verbose), time.monotonic(), []
+    progress, began, measured = Progress(where.verbose), time.monotonic(), []
     runs = [(steps[place].plan.settings, steps[place].config) for place in places]
-    with closing(launch(runs, cpus, verbose, progress)) as outcomes:
+    with closing(launch(runs, where, progress)) as outcomes:
         for number, place in enumerate(places):
             step = steps[place]
             which = f"{place + 1}/{len(steps)} {step.plan.label}"
@@ -69,7 +88,7 @@ def sweep(steps: Sequence[Step], cpus: float, verbose: bool) -> None:
             if outcome.failure is None:
                 measured.append(outcome.seconds)
             else:
-                tell_failure(which, outcome.failure, verbose)
+                tell_failure(which, outcome.failure, where.verbose)
 
 
 def tell_failure(which: str, failure: str, verbose: bool) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from fedivon_app.core.client_scores import PLACES
 from fedivon_app.inventory import PARTS as SCORED
 from fedivon_app.inventory import Found, last_scores
+from fedivon_app.sites import Site
 from fedivon_app.sweep import Plan, Step, duration
 
 MEASURES = {"accuracy": "accuracy %", "nll": "NLL", "ece": "ECE", "brier": "Brier"}
@@ -133,6 +134,13 @@ def clients_table(scored: Mapping[str, Mapping[str, Any]]) -> str:
         values = [part["over_clients"]["mean"][name] for part in models.values()]
         rows.append((words, "", *(f"{100 * value:.2f}" for value in values)))
     return layout(rows, words=1)
+
+
+def sites_table(sites: Iterable[Site]) -> str:
+    """A line for every site: its name, its node's number, and since when it is there or not."""
+    rows = [("site", "node", "status", "since")]
+    rows += [(site.name, str(site.node), site.status, site.since[:19].replace("T", " ")) for site in sites]
+    return layout(rows, words=4) if len(rows) > 1 else "no sites: `fedivon sites --admit NAME` admits one"
 
 
 def _way(way: str, values: Mapping[str, Any], whose: str = "GM") -> str:

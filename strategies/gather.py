@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-PAUSE = 0.5  # seconds between two looks
+PAUSE = 0.125  # seconds between two looks
 
 
 def gather(
     grid: Grid, messages: Iterable[Message], timeout: float, quorum: int | None = None, grace: float = 0.0
-) -> list[Message]:
-    """The replies that came within `timeout` seconds, or within `grace` after the `quorum`-th that is no error.
+) -> Iterator[Message]:
+    """The replies that come within `timeout` seconds, or within `grace` after the `quorum`-th that is no error.
 
-    Who answers later than that is as one whose reply got lost: nobody will fetch it.
+    Each is given as it arrives, so that nobody has to hold them all (Flower's `send_and_receive` does). Who answers
+    later than that is as one whose reply got lost: nobody will fetch it.
     """
-    if quorum is None:
-        return list(grid.send_and_receive(messages, timeout=timeout))
     waiting = {message_id for message_id in grid.push_messages(messages) if message_id}
-    end, replies = time.monotonic() + timeout, []
-    reached = False
+    end, good, reached = time.monotonic() + timeout, 0, quorum is None
     while waiting and time.monotonic() < end:
         arrived = list(grid.pull_messages(waiting))
-        waiting -= {message.metadata.reply_to_message_id for message in arrived}
-        replies += arrived
-        if not reached and sum(not message.has_error() for message in replies) >= quorum:
+        while arrived:
+            message = arrived.pop()
+            waiting.discard(message.metadata.reply_to_message_id)
+            good += not message.has_error()
+            yield message
+        if not reached and good >= quorum:
             reached, end = True, min(end, time.monotonic() + grace)
         elif waiting:
             time.sleep(PAUSE)
-    return replies

@@ -36,9 +36,9 @@ def guarded(
     for name, bound, cut_back in (("precision", precision_bound, _precisions), ("change", change_bound, _changes)):
         if bound is None:
             continue
-        for k, (excess, posterior) in cut_back([reply.posterior for reply in replies], previous, blocks, bound).items():
+        for k, (excess, posterior) in cut_back(replies, previous, blocks, bound).items():
             findings.setdefault(replies[k].partition, {})[name] = excess
-            replies[k] = replace(replies[k], payload=replace(replies[k].payload, posterior=posterior))
+            replies[k] = replace(replies[k], source=replace(replies[k].payload, posterior=posterior))
     return replies, findings
 
 
@@ -56,17 +56,17 @@ def lower_median(values: np.ndarray) -> np.ndarray:
 
 
 def _precisions(
-    posteriors: Sequence[Posterior | Dense], previous: object, blocks: Sequence[slice], bound: float
+    replies: Sequence[Reply], previous: object, blocks: Sequence[slice], bound: float
 ) -> dict[int, tuple[float, Posterior | Dense]]:
     """In a block whose mean or largest precision exceeds the bound, what is above the median's largest is cut off; if
     its mean is still above the median's, it is scaled down. A matrix is scaled as a whole."""
-    if not posteriors or posteriors[0].precision is None:
+    if not replies or replies[0].posterior.precision is None:
         return {}
-    levels = np.array([_levels(_diagonal(posterior), blocks) for posterior in posteriors])  # client, block, which
+    levels = np.array([_levels(_diagonal(reply.posterior), blocks) for reply in replies])  # client, block, which
     typical = lower_median(levels)
     excess, found = levels / typical, {}
     for k in np.flatnonzero((excess > bound).any(axis=(1, 2))).tolist():
-        own, worst = posteriors[k], float(excess[k].max())
+        own, worst = replies[k].posterior, float(excess[k].max())
         if isinstance(own, Dense):
             found[k] = worst, replace(own, precision=own.precision / worst)
             continue
@@ -83,17 +83,18 @@ def _precisions(
 
 
 def _changes(
-    posteriors: Sequence[Posterior | Dense], previous: Posterior | Dense, blocks: object, bound: float
+    replies: Sequence[Reply], previous: Posterior | Dense, blocks: object, bound: float
 ) -> dict[int, tuple[float, Posterior | Dense]]:
     """A mean that is too far from the server's is brought as near as the median's."""
-    norms = np.array([np.linalg.norm(posterior.mean - previous.mean) for posterior in posteriors])
+    norms = np.array([np.linalg.norm(reply.posterior.mean - previous.mean) for reply in replies])
     typical = float(lower_median(norms)) if len(norms) else 0.0
     if typical == 0:  # nobody moves, as where clients learn for themselves: there is no measure
         return {}
     found = {}
     for k in np.flatnonzero(norms > bound * typical).tolist():
-        step = (posteriors[k].mean - previous.mean) * (typical / norms[k])
-        found[k] = float(norms[k] / typical), replace(posteriors[k], mean=previous.mean + step)
+        own = replies[k].posterior
+        step = (own.mean - previous.mean) * (typical / norms[k])
+        found[k] = float(norms[k] / typical), replace(own, mean=previous.mean + step)
     return found
 
 

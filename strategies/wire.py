@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from io import BytesIO
-from typing import Any
+from math import prod
+from mmap import ACCESS_READ, MADV_DONTNEED, mmap
+from tempfile import TemporaryFile
+from typing import IO, Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Message, MetricRecord
@@ -25,8 +29,12 @@ class Reply:
     partition: int
     num_examples: int
     num_bytes: int
-    payload: Payload
+    source: Payload | Callable[[], Payload]  # what was sent, or what reads it from a shelf, whenever it is asked for
     metrics: dict[str, Any]
+
+    @property
+    def payload(self) -> Payload:
+        return self.source() if callable(self.source) else self.source
 
     @property
     def posterior(self) -> Posterior:
@@ -44,6 +52,35 @@ class Replies:
     silent: dict[int, dict[str, Any]] = field(default_factory=dict)
 
 
+@dataclass
+class Shelf:
+    """Arrays in a file without a name, where temporary files go, so that memory need not hold all of a round's replies.
+
+    What is looked at is mapped into memory. The next look lets go of those pages: who still has them reads them again.
+    """
+
+    _file: IO[bytes] = field(default_factory=TemporaryFile)
+    _map: mmap | None = None
+
+    def put(self, arrays: Mapping[str, np.ndarray]) -> Callable[[], dict[str, np.ndarray]]:
+        """Stores the arrays; what it returns gives them back, read-only."""
+        places = {}
+        for name, array in arrays.items():
+            places[name] = self._file.tell(), array.dtype, array.shape
+            self._file.write(np.ascontiguousarray(array))
+        self._file.flush()
+        self._map = None
+        return partial(self._look, places)
+
+    def _look(self, places: dict[str, tuple[int, np.dtype, tuple[int, ...]]]) -> dict[str, np.ndarray]:
+        self._map = self._map or mmap(self._file.fileno(), 0, access=ACCESS_READ)
+        self._map.madvise(MADV_DONTNEED)
+        return {
+            name: np.frombuffer(self._map, dtype, prod(shape), offset).reshape(shape)
+            for name, (offset, dtype, shape) in places.items()
+        }
+
+
 def sort_out(
     messages: Iterable[Message],
     partition_of: dict[int, int],
@@ -55,7 +92,7 @@ def sort_out(
 
     `reporting` are the partitions that were asked for a posterior, None for all; the others only say that they trained.
     """
-    good, dropped, silent, total = [], {}, {}, 0
+    good, dropped, silent, total, shelf = [], {}, {}, 0, Shelf()
     for message in messages:
         partition = partition_of.get(message.metadata.src_node_id)
         if partition is None:  # Flower's own word about a node that is gone comes from nobody; its silence counts
@@ -68,7 +105,7 @@ def sort_out(
             continue
         size = num_bytes(message.content.get("posterior", ArrayRecord()))
         total += size
-        outcome = _read(partition, message, size, codec, sent)
+        outcome = _read(partition, message, size, codec, sent, shelf)
         if isinstance(outcome, Reply):
             good.append(outcome)
         else:
@@ -78,11 +115,11 @@ def sort_out(
     return Replies(sorted(good, key=lambda reply: reply.partition), dict(sorted(dropped.items())), total, silent)
 
 
-def _read(partition: int, message: Message, size: int, codec: Codec, sent: Payload) -> Reply | str:
-    """The reply, or what is wrong with it."""
+def _read(partition: int, message: Message, size: int, codec: Codec, sent: Payload, shelf: Shelf) -> Reply | str:
+    """The reply, put on the shelf, or what is wrong with it."""
     try:
-        arrays, metrics = message.content["posterior"], dict(message.content["metrics"])
-        payload = codec.decode(to_numpy(arrays), sent)
+        arrays, metrics = to_numpy(message.content["posterior"]), dict(message.content["metrics"])
+        payload = codec.decode(arrays, sent)
         num_examples = int(metrics.pop("num-examples"))
     except KeyError as error:
         return f"the reply lacks {error}"
@@ -90,11 +127,14 @@ def _read(partition: int, message: Message, size: int, codec: Codec, sent: Paylo
         return str(error)
     if num_examples < 1:
         return f"num-examples is {num_examples}"
-    return payload.fault() or Reply(partition, num_examples, size, payload, metrics)
+    if fault := payload.fault():
+        return fault
+    stored = shelf.put(arrays)
+    return Reply(partition, num_examples, size, lambda: codec.decode(stored(), sent), metrics)
 
 
 def to_numpy(record: ArrayRecord) -> dict[str, np.ndarray]:
-    """The arrays as they lie in the message, read-only: a round's replies are in memory once."""
+    """The arrays as they lie in the message, read-only, without a copy."""
     return {name: _view(name, array) for name, array in record.items()}
 
 

@@ -108,7 +108,7 @@ class IVON(torch.optim.Optimizer):
     def _vectors(self, pair, name: str) -> tuple[Tensor | None, Tensor | None]:
         if pair is None:
             return None, None
-        tensors = tuple(torch.as_tensor(np.asarray(a, np.float32), device=self._mean.device) for a in pair)
+        tensors = tuple(torch.tensor(np.asarray(a, np.float32), device=self._mean.device) for a in pair)
         for tensor in tensors:
             if tensor.shape != self._mean.shape:
                 raise ValueError(f"the {name} has {tensor.numel()} values; the parameters have {self._mean.numel()}")
@@ -251,7 +251,10 @@ class IVON(torch.optim.Optimizer):
         self._set_scaled(value, lambda part, group: part.div_(group["ess"]))
 
     def _set_scaled(self, value, convert: Callable[[Tensor, dict], Tensor]) -> None:
-        value = torch.as_tensor(value, dtype=torch.float32, device=self._mean.device).clone()
+        if isinstance(value, Tensor):
+            value = value.to(self._mean, copy=True)
+        else:
+            value = torch.tensor(value, dtype=torch.float32, device=self._mean.device)
         if value.shape != self._mean.shape:
             raise ValueError(f"got {value.numel()} values for {self._mean.numel()} parameters")
         for group in self.param_groups:

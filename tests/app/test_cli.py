@@ -90,7 +90,7 @@ def test_table_has_a_line_for_each_way_of_predicting():
 
 
 COMMANDS = ["run", "resume", "sweep", "list", "show", "report", "compare", "uncertainty", "predict"]
-COMMANDS += ["personalise", "clients", "illustrate", "keys", "doctor", "settings"]
+COMMANDS += ["personalise", "clients", "illustrate", "keys", "sites", "deal", "doctor", "settings"]
 SCORES = {"accuracy": 0.5, "nll": 1.25, "ece": 0.1, "brier": 0.6}
 
 

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from fedivon_app.keys import make_keys
-from fedivon_app.launch import BIN, PROJECT, Federation, end_family, free_port
+from fedivon_app.launch import Federation, end_family, free_port
 from fedivon_app.runs import Run
+from fedivon_app.superlink import BIN, PROJECT
 from tests.e2e.helpers import configuration, launch, start_node, wait_for
 
 pytestmark = pytest.mark.e2e

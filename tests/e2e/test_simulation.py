@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from fedivon_app.cli import main
-from fedivon_app.launch import BIN, PROJECT
 from fedivon_app.runs import Run
+from fedivon_app.superlink import BIN, PROJECT
 from tests.e2e import helpers
 from tests.e2e.helpers import configuration, numbers
 

@@ -33,9 +33,16 @@ class Nodes:
     def get_node_ids(self):
         return reversed(list(self.ids))
 
+    def push_messages(self, messages):
+        self.replies = [self._answer(message) for message in messages]
+        return [message.metadata.message_id for message in messages]
+
+    def pull_messages(self, message_ids):
+        there = (reply for reply in reversed(self.replies) if reply is not None)
+        return [reply for reply in there if reply.metadata.reply_to_message_id in message_ids]
+
     def send_and_receive(self, messages, *, timeout=None):
-        replies = [self._answer(message) for message in messages]
-        return [message for message in reversed(replies) if message is not None]
+        return self.pull_messages(self.push_messages(messages))
 
     def _answer(self, message):
         node_id = message.metadata.dst_node_id
@@ -70,7 +77,7 @@ def start(strategy, nodes, rounds=1, **options):
     records = []
     strategy.payload = Payload(Posterior(np.zeros(4), np.ones(4)))
     strategy.start(
-        nodes, strategy.arrays(), rounds, 1.0, on_round=lambda r, p, record: records.append(record), **options
+        nodes, strategy.arrays(), rounds, 0.2, on_round=lambda r, p, record: records.append(record), **options
     )
     return records
 

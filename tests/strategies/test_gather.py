@@ -1,5 +1,7 @@
 """Waiting for replies, against a grid whose nodes answer when the test says so."""
 
+import weakref
+
 import pytest
 from flwr.app import Error, Message, RecordDict
 
@@ -39,9 +41,6 @@ class Grid:
                 content = Error(2, "no") if node in self.failing else RecordDict()
                 yield Message(content, reply_to=message)
 
-    def send_and_receive(self, messages, *, timeout):
-        return [Message(RecordDict(), reply_to=self.sent[name]) for name in self.push_messages(messages)]
-
 
 @pytest.fixture
 def clock(monkeypatch):
@@ -78,5 +77,16 @@ def test_errors_are_replies_that_do_not_count(clock):
     assert found == ([5, 6, 7], 9)
 
 
-def test_no_quorum_asks_flower_to_wait(clock):
-    assert ask(clock, {5: None, 6: None}, timeout=7) == ([5, 6], 0)
+def test_no_quorum_waits_for_all_as_long_as_the_round_lasts(clock):
+    assert ask(clock, {5: 1, 6: 6}, timeout=7) == ([5, 6], 6)
+    assert ask(clock, {5: 1, 6: None}, timeout=7) == ([5], 6 + 7)
+
+
+def test_replies_are_given_as_they_come_and_not_held(clock):
+    grid = Grid(clock, {5: 0, 6: 2})
+    replies = gather(grid, [Message(RecordDict(), node, "train") for node in grid.answers], timeout=10)
+    first = next(replies)
+    assert first.metadata.src_node_id == 5 and clock.now == 0
+    gone = weakref.ref(first)
+    del first
+    assert next(replies).metadata.src_node_id == 6 and gone() is None

@@ -123,8 +123,15 @@ class Federation:
     def get_node_ids(self):
         return list(self.contexts)
 
+    def push_messages(self, messages):
+        self.replies = [self._answer(message) for message in messages]
+        return [message.metadata.message_id for message in messages]
+
+    def pull_messages(self, message_ids):
+        return self.replies
+
     def send_and_receive(self, messages, *, timeout=None):
-        return [self._answer(message) for message in messages]
+        return self.pull_messages(self.push_messages(messages))
 
     def _answer(self, message):
         node = message.metadata.dst_node_id

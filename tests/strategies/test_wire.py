@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from strategies.wire import num_bytes, to_numpy, to_record
+from strategies.wire import Shelf, num_bytes, to_numpy, to_record
 
 
 @settings(deadline=None, max_examples=50)
@@ -42,3 +42,24 @@ def test_an_array_that_was_cut_off_is_named():
     whole = Array(np.ones(5, np.float32))
     with pytest.raises(ValueError, match="mean is no array"):
         to_numpy(ArrayRecord({"mean": Array("float32", (5,), "numpy.ndarray", whole.data[:-4])}))
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(arrays(st.sampled_from([np.float32, np.float64]), array_shapes(max_dims=2, min_side=0)), min_size=1))
+def test_a_shelf_gives_back_what_was_put_on_it(values):
+    shelf = Shelf()
+    stored = [shelf.put({"zero": np.zeros(1), "one": value, "two": value.T}) for value in values]
+    found = [look() for look in stored]  # all in hand at once
+    for value, pair in zip(values, found, strict=True):
+        assert pair["one"].dtype == value.dtype and not pair["one"].flags.writeable
+        np.testing.assert_array_equal(pair["one"], value)
+        np.testing.assert_array_equal(pair["two"], value.T)
+
+
+def test_a_shelf_takes_more_after_somebody_looked():
+    shelf = Shelf()
+    first = shelf.put({"mean": np.arange(3.0)})
+    before = first()["mean"]
+    second = shelf.put({"mean": np.arange(5.0)})
+    np.testing.assert_array_equal(second()["mean"], np.arange(5.0))
+    np.testing.assert_array_equal(before, np.arange(3.0))

@@ -1,0 +1,11 @@
+#!/bin/sh
+# A SuperNode, from SUPERLINK (HOST:PORT), PARTITION (its number, from 0) and DATA (its file; empty: its part of a common set).
+# With keys in /keys/site it uses TLS and says who it is; INSECURE=yes goes without.
+set -eu
+config="partition-id=$PARTITION${DATA:+ data-path=\"$DATA\"} state-path=\"/state\" ${NODE_CONFIG-}"
+if [ "${INSECURE-}" = yes ]; then
+    set -- --insecure
+else
+    set -- --root-certificates /keys/site/ca.crt --auth-supernode-private-key /keys/site/node.key
+fi
+exec flower-supernode "$@" --superlink "$SUPERLINK" --isolation subprocess --node-config "$config"

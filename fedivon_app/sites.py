@@ -1,0 +1,94 @@
+"""`fedivon sites`: who may take part in the runs of a SuperLink. A site is a name and the key registered for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedivon_app.core.settings import SettingsError
+from fedivon_app.superlink import LaunchError, SuperLink
+
+
+@dataclass(frozen=True)
+class Site:
+    """A node as the SuperLink knows it."""
+
+    name: str
+    node: int
+    status: str  # registered (never seen), online or offline
+    since: str
+    public_key: bytes
+
+
+def sites_of(link: SuperLink) -> list[Site]:
+    """All that are admitted. `flwr supernode list` tells neither names nor keys, so the Control API is asked itself."""
+    from flwr.cli.typing import SuperLinkConnection
+    from flwr.cli.utils import init_http_client_from_connection
+    from flwr.proto.control_pb2 import ListNodesRequest
+
+    ca = str(link.ca.absolute()) if link.ca else None
+    connection = SuperLinkConnection("here", link.address, root_certificates=ca, insecure=ca is None)
+    try:
+        client = init_http_client_from_connection(connection)
+        try:
+            nodes = client.ListNodes(ListNodesRequest()).nodes_info
+        finally:
+            client.close()
+    except Exception as error:
+        raise LaunchError(f"the SuperLink at {link.address} does not say who its sites are: {error}") from None
+    known = sorted((node for node in nodes if node.status != "unregistered"), key=lambda node: node.registered_at)
+    return [
+        Site(
+            name=node.name or str(node.node_id),
+            node=node.node_id,
+            status=node.status,
+            since={"online": node.last_activated_at, "offline": node.last_deactivated_at}.get(
+                node.status, node.registered_at
+            ),
+            public_key=node.public_key,
+        )
+        for node in known
+    ]
+
+
+def admit(link: SuperLink, keys: Path, names: Sequence[str]) -> Iterator[str]:
+    """Registers the sites' keys, and says of each what was done; another key of the same site is shut out."""
+    files = {name: keys / "sites" / name / "node.pub" for name in names}
+    if missing := [str(file) for file in files.values() if not file.is_file()]:
+        raise SettingsError(f"there is no {', '.join(missing)}: `fedivon keys {keys} --site NAME` makes a site's keys")
+    public_keys = {name: _read(file) for name, file in files.items()}
+    known = sites_of(link)
+    for name, public_key in public_keys.items():
+        old = [site for site in known if site.name == name]
+        if any(site.public_key == public_key for site in old):
+            yield f"{name}: was admitted before"
+            continue
+        link.register(files[name], name)
+        for site in old:
+            link.unregister(site.node)
+        yield f"{name}: admitted" + (", and its former key shut out" if old else "")
+
+
+def remove(link: SuperLink, names: Sequence[str]) -> Iterator[str]:
+    """Shuts sites out: their nodes are refused from now on."""
+    known = sites_of(link)
+    if strange := [name for name in names if name not in {site.name for site in known}]:
+        there = ", ".join(sorted({site.name for site in known})) or "none"
+        raise SettingsError(f"no site is called {', '.join(strange)}; there are: {there}")
+    for site in known:
+        if site.name in names:
+            link.unregister(site.node)
+            yield f"{site.name}: shut out"
+
+
+def _read(file: Path) -> bytes:
+    """A public key in the form in which the SuperLink keeps it."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+    from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+
+    try:
+        return public_key_to_bytes(load_ssh_public_key(file.read_bytes()))
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise SettingsError(f"{file} is no public key: {error}") from None

@@ -1,0 +1,140 @@
+"""A SuperLink that runs: its sites, and runs of this project's app on it.
+
+`flwr run --stream` exits 0 although the ServerApp failed; so a run is submitted, its log is followed, and its status is
+asked for at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+PROJECT = Path(__file__).resolve().parents[1]
+MARK = "fedivon | "
+BIN = Path(sys.executable).parent
+
+
+class LaunchError(RuntimeError):
+    """Flower itself did not do what was asked."""
+
+
+class SuperLink:
+    """`with SuperLink("fl.example.org:8000", ca) as link: link.run(...)`, for who may reach its Control API."""
+
+    def __init__(self, address: str, ca: Path | None = None, verbose: bool = False):
+        self.address, self.ca, self.verbose = address, ca, verbose
+
+    def __enter__(self) -> Self:
+        self._home = tempfile.TemporaryDirectory(prefix="fedivon-flwr-", ignore_cleanup_errors=True)
+        home = Path(self._home.name)
+        how = f"root-certificates = {json.dumps(str(self.ca.absolute()))}" if self.ca else "insecure = true"
+        (home / "config.toml").write_text(
+            f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "{self.address}"\n{how}\n'
+        )
+        self.environment = os.environ | {
+            "FLWR_HOME": str(home),
+            "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "RAY_DEDUP_LOGS": "0",
+            "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}",
+            "PYTHONUNBUFFERED": "1",
+        }
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._home.cleanup()
+
+    def register(self, public_key: Path, name: str) -> None:
+        """Admits the node that has the key."""
+        answer = self._flwr("supernode", "register", str(public_key), "here", "--name", name, "--format", "json")
+        if "node-id" not in answer:
+            raise LaunchError(f"{name} could not be registered: {answer.get('error-message') or answer}")
+
+    def unregister(self, node: int) -> None:
+        """Shuts the node out."""
+        self._flwr("supernode", "unregister", str(node), "here", "--format", "json")
+
+    def submit(self, config: dict[str, Any], nodes: int | None = None, cpus: float = 1) -> str:
+        """Starts a run of this project's app, in a simulation on that many nodes; its id."""
+        file = Path(self._home.name) / "run-config.toml"  # a file, for the string form knows no quotes inside of quotes
+        file.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in config.items()))
+        options = ["--run-config", str(file), "--format", "json", *self._federation(nodes, cpus)]
+        answer = self._flwr("run", str(PROJECT), "here", *options)
+        if "run-id" not in answer:
+            raise LaunchError(f"`flwr run` refused the run: {answer.get('error-message') or answer}")
+        return str(answer["run-id"])
+
+    def run(
+        self,
+        config: dict[str, Any],
+        nodes: int | None = None,
+        cpus: float = 1,
+        show: Callable[[str], None] = print,
+    ) -> str | None:
+        """Starts a run, shows its progress line by line, and gives None, or what made it fail."""
+        run_id = self.submit(config, nodes, cpus)
+        seen = 0
+        try:
+            while (status := self.status(run_id))["status"].split(":")[0] != "finished":
+                seen = self._follow(run_id, show, seen)
+                time.sleep(0.5)
+        except BaseException:
+            self._abandon(run_id)
+            raise
+        if status["status"] == "finished:completed":
+            return None
+        return status.get("status-details") or status["status"]
+
+    def status(self, run_id: str) -> dict[str, Any]:
+        return self._flwr("list", "here", "--run-id", run_id, "--format", "json")["runs"][0]
+
+    def _federation(self, nodes: int | None, cpus: float) -> list[str]:
+        """What `flwr run` is told of the federation; nothing, for its nodes are who is there."""
+        return []
+
+    def _abandon(self, run_id: str) -> None:
+        """Who is interrupted here means the run; otherwise it would go on."""
+        with suppress(LaunchError):
+            self._flwr("stop", run_id, "here", "--format", "json")
+
+    def _follow(self, run_id: str, show: Callable[[str], None], seen: int) -> int:
+        """Shows the run's own lines (all of Flower's where `verbose`) after the first `seen`; how many there were."""
+        command = [BIN / "flwr", "log", run_id, "here", "--stream"]
+        options = {"env": self.environment, "cwd": PROJECT, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        with subprocess.Popen(command, text=True, **options) as process:
+            try:
+                number = 0
+                for number, line in enumerate(process.stdout, 1):
+                    if number > seen and (MARK in line or self.verbose):
+                        show(_plain(line.split(MARK, 1)[-1].rstrip()))
+            finally:
+                process.terminate()
+        return max(number, seen)
+
+    def _flwr(self, *arguments: str) -> dict[str, Any]:
+        done = subprocess.run(
+            [BIN / "flwr", *arguments], env=self.environment, cwd=PROJECT, capture_output=True, text=True
+        )
+        try:
+            return json.loads(done.stdout[done.stdout.index("{") :])
+        except ValueError:
+            raise LaunchError(
+                f"`flwr {arguments[0]}` failed: {' '.join((done.stderr or done.stdout).split())}"
+            ) from None
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
