@@ -1,4 +1,4 @@
-# make demo | test | lint | bench | clean. Each target makes the environment in .venv if it is not there.
+# make demo | test | lint | bench | compose-test | clean. Each target makes the environment in .venv if it is not there.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION := 1
 export FLWR_TELEMETRY_ENABLED := 0
 
-.PHONY: demo test lint bench env clean
+.PHONY: demo test lint bench compose-test env clean
 .DEFAULT_GOAL := demo
 
 env: $(READY)
@@ -32,6 +32,9 @@ lint: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m tests.bench
+
+compose-test: $(READY)
+	tests/e2e/engine.sh $(BIN)/python -m pytest -rs tests/e2e/test_compose.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis

@@ -1,8 +1,9 @@
 #!/bin/sh
-# A SuperNode, from SUPERLINK (HOST:PORT), PARTITION (its number, from 0) and DATA (its file; empty: its part of a common set).
+# A SuperNode, from SUPERLINK (HOST:PORT), PARTITION (its number, from 0), NAME (what logs call it) and DATA (its file; empty:
+# its part of a common set).
 # With keys in /keys/site it uses TLS and says who it is; INSECURE=yes goes without.
 set -eu
-config="partition-id=$PARTITION${DATA:+ data-path=\"$DATA\"} state-path=\"/state\" ${NODE_CONFIG-}"
+config="partition-id=$PARTITION${NAME:+ name=\"$NAME\"}${DATA:+ data-path=\"$DATA\"} state-path=\"/state\" ${NODE_CONFIG-}"
 if [ "${INSECURE-}" = yes ]; then
     set -- --insecure
 else

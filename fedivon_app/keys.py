@@ -5,7 +5,8 @@
     FOLDER/sites/NAME/node.key, node.pub, ca.crt    for the site; the server registers node.pub and needs no more of it
 
 What is there stays as it is, so that the same command may be given again: with another site, after a loss, or when the
-certificate is about to end. A key is replaced by removing its file.
+certificate is about to end. A key is replaced by removing its file, a site's by removing both files of the pair; a site
+that made its pair itself sends node.pub alone, which stays alone.
 """
 
 from __future__ import annotations
@@ -105,6 +106,8 @@ def _server(
 def _site(place: Path) -> list[Path]:
     """A pair for Flower's node authentication, in OpenSSH's formats."""
     private, public, made = place / "node.key", place / "node.pub", []
+    if public.is_file() and not private.is_file():
+        return []
     if not private.is_file():
         key = ec.generate_private_key(ec.SECP384R1())
         made.append(_write(private, _pem(key, serialization.PrivateFormat.OpenSSH), secret=True))

@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import shlex
-import sys
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from flwr.app import Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
 
 from datasets.sources import DataError
+from fedivon_app import logs
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.settings import SettingsError, compose
 from fedivon_app.evaluation import Evaluator
@@ -36,7 +36,7 @@ Checkpoint = tuple[int, Payload, dict[str, np.ndarray]]
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    _log_to_stdout()
+    logs.to_stdout()
     run = None
     try:
         run, checkpoint = _open(context.run_config, grid)
@@ -155,12 +155,3 @@ def progress(record: dict[str, Any], rounds: int) -> str:
     if record["dropped"]:
         line += f"  dropped {len(record['dropped'])}"
     return f"{line}  {record['seconds']['train'] + record['seconds']['evaluate']:.2f} s"
-
-
-def _log_to_stdout() -> None:
-    log.setLevel(logging.INFO)
-    log.propagate = False
-    if not log.handlers:
-        handler = logging.StreamHandler(sys.stdout)
-        handler.setFormatter(logging.Formatter("fedivon | %(message)s"))
-        log.addHandler(handler)

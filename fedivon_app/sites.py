@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 
 from fedivon_app.core.settings import SettingsError
@@ -30,11 +32,10 @@ def sites_of(link: SuperLink) -> list[Site]:
     ca = str(link.ca.absolute()) if link.ca else None
     connection = SuperLinkConnection("here", link.address, root_certificates=ca, insecure=ca is None)
     try:
-        client = init_http_client_from_connection(connection)
-        try:
+        with redirect_stdout(StringIO()), redirect_stderr(StringIO()):  # it would say to whom it speaks
+            client = init_http_client_from_connection(connection)
+        with closing(client):
             nodes = client.ListNodes(ListNodesRequest()).nodes_info
-        finally:
-            client.close()
     except Exception as error:
         raise LaunchError(f"the SuperLink at {link.address} does not say who its sites are: {error}") from None
     known = sorted((node for node in nodes if node.status != "unregistered"), key=lambda node: node.registered_at)

@@ -19,8 +19,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from fedivon_app.logs import MARK
+
 PROJECT = Path(__file__).resolve().parents[1]
-MARK = "fedivon | "
 BIN = Path(sys.executable).parent
 
 

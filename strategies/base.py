@@ -155,7 +155,7 @@ class PosteriorStrategy(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        self.roll_call.call(grid, self._content({"round": server_round}))
+        self.roll_call.call(grid, self._content({"round": server_round}), server_round)
         rate = learning_rate(self.settings.client, server_round, self.settings.rounds)
         config = {**config, "round": server_round, "learning-rate": rate}
         chosen = self.sample(server_round)
@@ -211,8 +211,8 @@ class PosteriorStrategy(Strategy):
         for client in self.record["clients"]:
             for what, excess in findings.get(client["partition"], {}).items():
                 client.setdefault("bounded", {})[what] = excess
-                words = server_round, client["partition"], what, excess
-                log.warning("round %d: the reply of partition %d is bounded: its %s is %.3g times the median", *words)
+                words = server_round, self.roll_call.who(client["partition"]), what, excess
+                log.warning("round %d: the reply of %s is bounded: its %s is %.3g times the median", *words)
         return replies
 
     def _note(self, server_round: int, replies: Replies) -> None:
@@ -229,7 +229,7 @@ class PosteriorStrategy(Strategy):
             "clients": clients,
         }
         for partition, why in replies.dropped.items():
-            log.warning("round %d: dropped the reply of partition %d: %s", server_round, partition, why)
+            log.warning("round %d: dropped the reply of %s: %s", server_round, self.roll_call.who(partition), why)
         if replies.dropped and not replies.good and all("not finite" in why for why in replies.dropped.values()):
             whose = "; ".join(f"partition {partition}: {why}" for partition, why in replies.dropped.items())
             raise RunError(f"round {server_round}: the run diverged; no reply is finite ({whose})")
@@ -254,7 +254,7 @@ class PosteriorStrategy(Strategy):
                     raise ValueError(reason(message))
                 tallies[partition] = client_scores.from_metrics(dict(message.content["metrics"]))
             except (KeyError, ValueError) as error:
-                log.warning("round %d: no scores of partition %s: %s", server_round, partition, error)
+                log.warning("round %d: no scores of %s: %s", server_round, self.roll_call.who(partition), error)
         sizes = {partition: node.num_train for partition, node in self.roll_call.nodes.items()}
         found = client_scores.gathered(tallies, sizes, self.settings.evaluation.samples)
         for who, scores in found.items():

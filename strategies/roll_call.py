@@ -29,6 +29,10 @@ class Node:
     partition: int
     num_train: int
     num_test: int
+    name: str = ""  # of the site, where its node config says it
+
+    def __str__(self) -> str:
+        return f"partition {self.partition}" + (f" ({self.name})" if self.name else "")
 
 
 class RollCall:
@@ -44,7 +48,7 @@ class RollCall:
     def assemble(self, grid: Grid, content: RecordDict) -> None:
         """The first call: waits for the nodes, and does not go on with one that cannot work."""
         wait_for_nodes(grid, self.settings)
-        self.call(grid, content)
+        self.call(grid, content, 0)
         if self.refused:
             raise RunError("\n".join(self.refused.values()))
         if not self.nodes:
@@ -57,36 +61,48 @@ class RollCall:
         sizes = [node.num_train for node in self.nodes.values()]
         log.info("%d clients with %d to %d examples, %d in all", len(sizes), min(sizes), max(sizes), sum(sizes))
 
-    def call(self, grid: Grid, content: RecordDict) -> None:
+    def who(self, partition: int) -> str:
+        """What the log calls a client."""
+        return str(self.nodes.get(partition, f"partition {partition}"))
+
+    def call(self, grid: Grid, content: RecordDict, server_round: int) -> None:
         """Forgets the nodes that are gone and asks the new ones."""
         present = set(grid.get_node_ids())
+        for node in self.nodes.values():
+            if node.node_id not in present:
+                log.warning("round %d: node %d of %s is gone", server_round, node.node_id, node)
         self.nodes = {partition: node for partition, node in self.nodes.items() if node.node_id in present}
         known = {node.node_id for node in self.nodes.values()} | set(self.refused) | self.replaced
         if newcomers := sorted(present - known):
             messages = [Message(content, node_id, MessageType.QUERY) for node_id in newcomers]
-            self._enter(newcomers, grid.send_and_receive(messages, timeout=self.settings.server.round_timeout))
+            replies = grid.send_and_receive(messages, timeout=self.settings.server.round_timeout)
+            self._enter(newcomers, replies, server_round)
 
-    def _enter(self, asked: Iterable[int], replies: Iterable[Message]) -> None:
+    def _enter(self, asked: Iterable[int], replies: Iterable[Message], server_round: int) -> None:
         answered = set()
         for message in replies:
             node_id = message.metadata.src_node_id
             if message.has_error():
                 if node_id in asked:  # what Flower says of a node that is gone comes from nobody; its silence counts
                     answered.add(node_id)
-                    log.warning("node %d cannot answer the roll call: %s", node_id, reason(message))
+                    words = server_round, node_id, reason(message)
+                    log.warning("round %d: node %d cannot answer the roll call: %s", *words)
                 continue
             answered.add(node_id)
             properties = dict(message.content["properties"])
             partition = int(properties["partition-id"])
             if fault := self._fault(partition, properties):
                 self.refused[node_id] = f"partition {partition}: {fault}"
-                log.warning("node %d cannot take part: %s", node_id, self.refused[node_id])
+                log.warning("round %d: node %d cannot take part: %s", server_round, node_id, self.refused[node_id])
             else:
                 if partition in self.nodes:
                     self.replaced.add(self.nodes[partition].node_id)
-                self.nodes[partition] = Node(node_id, partition, properties["num-train"], properties["num-test"])
+                sizes = properties["num-train"], properties["num-test"]
+                self.nodes[partition] = Node(node_id, partition, *sizes, properties.get("name", ""))
+                if self.assembled:
+                    log.info("round %d: node %d joins as %s", server_round, node_id, self.nodes[partition])
         for node_id in sorted(set(asked) - answered):
-            log.warning("node %d did not answer the roll call", node_id)
+            log.warning("round %d: node %d did not answer the roll call", server_round, node_id)
         self.nodes = dict(sorted(self.nodes.items()))
 
     def _fault(self, partition: int, properties: dict[str, Any]) -> str | None:

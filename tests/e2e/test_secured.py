@@ -12,9 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedivon_app.cli import main
 from fedivon_app.keys import make_keys
 from fedivon_app.launch import Federation, end_family, free_port
 from fedivon_app.runs import Run
+from fedivon_app.sites import admit, remove, sites_of
 from fedivon_app.superlink import BIN, PROJECT
 from tests.e2e.helpers import configuration, launch, start_node, wait_for
 
@@ -30,7 +32,7 @@ class Sites:
 
     def __init__(self, stack: ExitStack, root: Path):
         self.root, self.keys = root, root / "keys"
-        make_keys(self.keys, ["127.0.0.1", "superlink"], ["clinic-0", "clinic-1", "stranger"])
+        make_keys(self.keys, ["127.0.0.1", "superlink"], ["clinic-0", "clinic-1", "former", "stranger"])
         self.federation = stack.enter_context(Federation(simulation=False, keys=self.keys))
         self.address = self.federation.address
         if NGINX:
@@ -89,26 +91,38 @@ def sites(tmp_path_factory):
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")  # as in the simulation
         sites = Sites(stack, tmp_path_factory.mktemp("secured"))
+        list(admit(sites.federation, sites.keys, ["clinic-0", "former", "clinic-1"]))
+        list(remove(sites.federation, ["former"]))
         for partition, site in enumerate(("clinic-0", "clinic-1")):
-            sites.federation.register(sites.keys / "sites" / site / "node.pub", site)
             sites.start(site, partition)
         yield sites
 
 
 @pytest.mark.parametrize("strategy", ["fedivon", "bayes-admm"])
 def test_secured_nodes_agree_with_the_simulation(sites, federation, strategy, tmp_path):
-    runs = {}
-    for name, where, more in (("nodes", sites.federation, []), ("simulated", federation, ["run.client_state=run"])):
-        config = configuration(tmp_path / name, "demo", strategy, *SMALL, *more)
-        failure, runs[name], lines = launch(where, config, nodes=2)
-        assert failure is None, (failure, lines)
-    assert not any(record["dropped"] for record in Run.open(runs["nodes"]).metrics())
-    ended, wanted = (Run.load(run / "checkpoint" / "round-000002")[0].posterior for run in runs.values())
+    words = ["--superlink", sites.federation.address, "--ca", str(sites.keys / "server" / "ca.crt")]
+    words += ["--strategy", strategy, "--runs", str(tmp_path / "nodes"), "--set", *SMALL]
+    assert main(["run", "demo", *words]) == 0
+    (folder,) = (tmp_path / "nodes").iterdir()
+    assert not any(record["dropped"] for record in Run.open(folder).metrics())
+    config = configuration(tmp_path / "simulated", "demo", strategy, *SMALL, "run.client_state=run")
+    failure, simulated, lines = launch(federation, config, nodes=2)
+    assert failure is None, (failure, lines)
+    ended, wanted = (Run.load(run / "checkpoint" / "round-000002")[0].posterior for run in (folder, simulated))
     np.testing.assert_allclose(ended.mean, wanted.mean, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(ended.precision, wanted.precision, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("site", "secure"), [("stranger", True), ("clinic-1", False)])
+def test_sites_are_listed_by_name(sites, capsys):
+    words = ["--superlink", sites.federation.address, "--ca", str(sites.keys / "server" / "ca.crt")]
+    assert main(["sites", *words]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()[2:]]
+    assert [(line[0], line[2]) for line in lines] == [("clinic-0", "online"), ("clinic-1", "online")]
+    assert main(["sites", *words, "--keys", str(sites.keys), "--admit", "clinic-1"]) == 0
+    assert capsys.readouterr().out == "clinic-1: was admitted before\n"
+
+
+@pytest.mark.parametrize(("site", "secure"), [("stranger", True), ("former", True), ("clinic-1", False)])
 def test_a_node_without_a_registered_key_or_without_tls_is_refused(sites, site, secure):
     node = sites.start(site, 2, secure)
     log = sites.root / (site if secure else f"{site}-without-tls") / "log"
@@ -129,8 +143,7 @@ class TestBehindTheProxy:
         ):
             said = sites.flwr_of_a_site(*words, "--format", "json")
             assert said.returncode != 0 or not json.loads(said.stdout)["success"], said.stdout
-        known = sites.federation._flwr("supernode", "list", "here", "--format", "json")
-        assert len(known["nodes"]) == 2 and not list(tmp_path.glob("*-demo-*"))
+        assert len(sites_of(sites.federation)) == 2 and not list(tmp_path.glob("*-demo-*"))
 
     @pytest.mark.parametrize(
         "path",

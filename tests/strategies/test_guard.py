@@ -154,7 +154,7 @@ def run(third: str, *overrides: str, rounds: int = 30) -> tuple[float, list[dict
     strategy = method("fedivon").strategy(values, shape, num_classes)
     strategy.blocks = list(flat.slices.values())
     strategy.payload, records = strategy.begin(flat.mean()), []
-    strategy.roll_call.assemble = lambda grid, content: strategy.roll_call.call(grid, content)  # nine will do
+    strategy.roll_call.assemble = lambda grid, content: strategy.roll_call.call(grid, content, 0)  # nine will do
     try:
         done = {"on_round": lambda number, payload, record: records.append(record)}
         strategy.start(Federation(10, third), strategy.arrays(), rounds, **done)

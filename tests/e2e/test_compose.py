@@ -1,0 +1,150 @@
+"""The compose file itself, on a Docker engine: up, a run with TLS and keys, a node that is killed, down.
+
+Where there is no engine or no base image, the reason for skipping says so; `make compose-test` brings both.
+"""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from fedivon_app.launch import free_port
+from fedivon_app.runs import Run
+from fedivon_app.superlink import PROJECT
+from tests.e2e.helpers import wait_for
+
+pytestmark = pytest.mark.e2e
+
+SITES = ["clinic-0", "clinic-1", "clinic-2"]
+SHORT = ["--set", "rounds=2", "server.node_timeout=300"]
+
+
+def said(*command: str, **options) -> str | None:
+    """What a command that succeeds says."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, **options)
+    except FileNotFoundError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def composer() -> list[str] | None:
+    """Compose as Docker's plugin, or as the program of old."""
+    if said("docker", "compose", "version"):
+        return ["docker", "compose"]
+    return ["docker-compose"] if shutil.which("docker-compose") else None
+
+
+def obstacle() -> str | None:
+    base = os.environ.get("FEDIVON_BASE_IMAGE", "python:3.11-slim")
+    if not said("docker", "info", "--format", "{{.ServerVersion}}"):
+        return "no Docker engine here"
+    if not composer():
+        return "no docker compose here"
+    if said("docker", "image", "inspect", base) is None and said("docker", "pull", base) is None:
+        return f"no base image {base} here, and none to pull (FEDIVON_BASE_IMAGE names another)"
+    return None
+
+
+class Stack:
+    """A copy of the checkout, brought up by Compose; keys, data and runs land in it."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        listed = subprocess.run(
+            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=PROJECT, capture_output=True
+        )
+        for name in filter(None, listed.stdout.decode().split("\0")):
+            if (PROJECT / name).is_file():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(PROJECT / name, folder / name)
+        for certificate in os.environ.get("FEDIVON_TRUST", "").split():
+            shutil.copy(certificate, folder / "deploy" / "trust" / f"{Path(certificate).stem}.crt")
+        own = {"COMPOSE_PROJECT_NAME": f"fedivontest{os.getpid()}", "FEDIVON_PORT": str(free_port())}
+        self.environment = os.environ | own | {"COMPOSE_HTTP_TIMEOUT": "600"}
+
+    def __call__(self, *words: str) -> str:
+        done = subprocess.run(
+            [*composer(), *words], cwd=self.folder, env=self.environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, f"{' '.join(words)}: {(done.stdout + done.stderr)[-3000:]}"
+        return done.stdout
+
+    def logs(self, service: str) -> str:
+        return self("logs", "--no-color", service)
+
+    def container(self, service: str) -> str:
+        (number,) = self("ps", "-q", service).split()
+        return number
+
+    def state(self, service: str) -> str:
+        form = "{{if .State.Health}}{{.State.Health.Status}}{{else}}{{.State.Status}}{{end}}"
+        return said("docker", "inspect", "--format", form, self.container(service)) or "gone"
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory):
+    if why := obstacle():
+        pytest.skip(f"{why}: the compose file is not tried")
+    stack = Stack(tmp_path_factory.mktemp("compose"))
+    try:
+        stack("up", "--build", "--detach")
+        yield stack
+    finally:
+        stack("--profile", "insecure", "--profile", "run", "down", "--volumes", "--timeout", "5")
+
+
+def the_run(stack: Stack, strategy: str) -> Run:
+    (folder,) = (stack.folder / "runs").glob(f"*-{strategy}")
+    return Run.open(folder)
+
+
+def test_all_services_become_healthy_and_the_three_sites_are_admitted(stack):
+    for service in ("superlink", "proxy", "supernode-0", "supernode-1", "supernode-2"):
+        wait_for(lambda service=service: stack.state(service) == "healthy", service, patience=300, pause=2)
+    wait_for(lambda: stack("run", "--rm", "fedivon", "sites").count("online") == 3, "the sites", pause=2)
+    listed = stack("run", "--rm", "fedivon", "sites")
+    assert all(site in listed for site in SITES)
+
+
+def test_containers_have_no_root_and_keys_of_their_own_only(stack):
+    for service in ("superlink", "proxy", "supernode-0"):
+        assert stack("exec", "-T", service, "id", "-u").strip() == "1000"
+    seen = stack("exec", "-T", "supernode-0", "find", "/keys", "/data", "-type", "f").split()
+    assert sorted(seen) == ["/data/site.npz", *(f"/keys/site/{name}" for name in ("ca.crt", "node.key", "node.pub"))]
+    assert "server.key" not in stack("exec", "-T", "supernode-1", "find", "/keys")
+
+
+def test_a_run_leaves_its_folder_on_the_host(stack):
+    shown = stack("run", "--rm", "fedivon", "run", "sites", *SHORT)
+    assert "PM at the mean" in shown
+    run = the_run(stack, "fedivon")
+    records = list(run.metrics())
+    assert [sorted(c["partition"] for c in record["clients"]) for record in records] == [[0, 1, 2]] * 2
+    assert (run.folder / "report.html").is_file() and run.folder.stat().st_uid == 1000
+
+
+def test_a_killed_node_comes_back_and_takes_part(stack):
+    before = said("docker", "inspect", "--format", "{{.RestartCount}}", stack.container("supernode-2"))
+    stack("exec", "-T", "supernode-2", "pkill", "-KILL", "-f", "flower-supernode")
+    restarts = ["docker", "inspect", "--format", "{{.RestartCount}}", stack.container("supernode-2")]
+    wait_for(lambda: said(*restarts) != before, "the restart", pause=1)
+    wait_for(lambda: stack.state("supernode-2") == "healthy", "the node", pause=2)
+    wait_for(lambda: stack("run", "--rm", "fedivon", "sites").count("online") == 3, "the sites", pause=5)
+    stack("run", "--rm", "fedivon", "run", "sites", "--strategy", "bayes-admm", *SHORT)
+    records = list(the_run(stack, "bayes-admm").metrics())
+    assert [len(record["clients"]) for record in records] == [3, 3]
+
+
+def test_only_the_proxy_is_reached_from_the_sites_network(stack):
+    reach = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=5)"
+    stack("exec", "-T", "supernode-0", "python3", "-c", reach, "proxy", "8443")
+    with pytest.raises(AssertionError, match="gaierror|timed out|refused"):
+        stack("exec", "-T", "supernode-0", "python3", "-c", reach, "superlink", "8000")
+
+
+def test_the_insecure_profile_runs_by_itself(stack):
+    stack("--profile", "insecure", "run", "--rm", "insecure", "run", "quickstart", "--strategy", "fedavg", *SHORT)
+    assert len(list(the_run(stack, "fedavg").metrics())) == 2
