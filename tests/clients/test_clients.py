@@ -1,6 +1,7 @@
 """Clients on real data, called as Flower calls them."""
 
 import json
+import logging
 
 import numpy as np
 import pytest
@@ -179,6 +180,17 @@ def test_roll_call_tells_the_partition_and_its_sizes():
     assert answer["partition-id"] == 4
     assert (answer["num-train"], answer["num-test"]) == (len(split.train[4]), len(split.test[4]))
     assert (answer["shape"], answer["num-classes"]) == ([8, 8, 1], 10)
+
+
+def test_a_site_that_has_a_name_tells_what_it_does_and_a_simulated_client_does_not(capsys, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("fedivon"), "handlers", [])  # another one would hold another test's stdout
+    settings = compose(settings_of, "demo")
+    assert query(settings, **{"partition-id": 4, "num-partitions": 20})["name"] == "" and not capsys.readouterr().out
+    assert query(settings, **{"partition-id": 4, "num-partitions": 20, "name": "north"})["name"] == "north"
+    query(settings, **{"partition-id": 24, "num-partitions": 20, "name": "100 %"})
+    told = capsys.readouterr().out.splitlines()
+    assert told[0] == "fedivon | north, roll call: takes part"
+    assert told[1].startswith("fedivon | 100 %, roll call: the node's partition-id is 24, but data.clients is 20")
 
 
 def test_a_node_brings_its_own_data(tmp_path):

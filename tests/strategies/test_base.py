@@ -277,6 +277,29 @@ def test_a_node_that_comes_back_with_another_id_takes_its_place_again():
     assert sorted(nodes.queried) == [0, 1, 1]  # the old id, which Flower lists for a while, is not called again
 
 
+def test_the_log_has_a_line_for_every_event_with_round_site_and_reason(caplog):
+    def reply(partition, message):
+        if partition == 1 and message.content["config"]["round"] == 2:
+            return Error(2, "out of memory")
+        return good(partition, message)
+
+    def leave_and_come(server_round, payload, record):
+        changes = {1: lambda: nodes.ids.pop(100), 2: lambda: nodes.ids.update({999: 0})}
+        changes.get(server_round, lambda: None)()
+
+    names = {0: {"name": "north"}, 1: {"name": "south"}}
+    nodes, strategy = Nodes(3, reply, properties=names), fedivon()
+    strategy.payload = Payload(Posterior(np.zeros(4), np.ones(4)))
+    with caplog.at_level("INFO", "fedivon"):
+        strategy.start(nodes, strategy.arrays(), 3, 1.0, on_round=leave_and_come)
+    told = [line for line in caplog.messages if line.startswith("round ")]
+    assert told == [
+        "round 2: node 100 of partition 0 (north) is gone",
+        "round 2: dropped the reply of partition 1 (south): out of memory",
+        "round 3: node 999 joins as partition 0 (north)",
+    ]
+
+
 def test_batch_norm_statistics_are_averaged_by_size():
     strategy = fedivon()
     strategy.payload = Payload(Posterior(np.zeros(4), np.ones(4)), np.zeros(2, np.float32))
