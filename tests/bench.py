@@ -186,6 +186,41 @@ def flower_rounds(folder: Path, rounds: int = 23) -> dict[str, float]:
     return {"round": float(np.median([s["train"] for s in seconds])), "of it training, over all cores": float(work)}
 
 
+Peak = dict[int, np.ndarray]  # by round the most megabytes that a process had: RSS, and USS, what it alone had
+
+
+def watched(config: dict[str, str], words: list[str], clients: int) -> dict[str, Peak]:
+    """Runs an experiment in a simulation and looks at the memory of the server and of the largest worker meanwhile."""
+    seen, peaks = [0], {}
+
+    def watch() -> None:
+        while not over.wait(0.2):
+            for process in psutil.Process(federation.pid).children(recursive=True):
+                with suppress(psutil.Error):
+                    name = " ".join(process.cmdline())
+                    who = "worker" if "ClientAppActor" in name else "server" if "flwr-simulation" in name else None
+                    if who:
+                        memory, peak = process.memory_full_info(), peaks.setdefault(who, {})
+                        now = np.array([memory.rss, memory.uss]) / 2**20
+                        peak[seen[-1]] = np.maximum(now, peak.get(seen[-1], 0))
+
+    with Federation() as federation:
+        over, watcher = threading.Event(), threading.Thread(target=watch)
+        watcher.start()
+        failure = federation.run(
+            config | {"set": shlex.join(words)}, clients, show=lambda line: seen.append(_under_way(line, seen[-1]))
+        )
+        over.set()
+        watcher.join()
+    if failure:
+        raise RuntimeError(failure)
+    return peaks
+
+
+def most(peak: Peak, rounds: range) -> np.ndarray:
+    return np.max([both for number, both in peak.items() if number in rounds], axis=0)
+
+
 def memory_of_rounds(folder: Path, clients: int, rounds: int = 30) -> dict[str, str]:
     """Megabytes that the server and the largest worker have for themselves, at most, in a round with 10 of the clients.
 
@@ -195,40 +230,45 @@ def memory_of_rounds(folder: Path, clients: int, rounds: int = 30) -> dict[str, 
     words += ["dataset=null", "data.source=npz", f"data.path={random_pictures(folder, (28, 28))}", "data.partition=iid"]
     words += [f"data.root={folder}", "evaluation.every=0", "evaluation.clients_every=0", "evaluation.final_samples=0"]
     words += ["run.client_state=run"]
-    runs, seen, peaks = folder / f"runs-{clients}", [0], {}
-
-    def watch() -> None:
-        while not over.wait(0.2):
-            for process in psutil.Process(federation.pid).children(recursive=True):
-                with suppress(psutil.Error):
-                    name = " ".join(process.cmdline())
-                    who = "worker" if "ClientAppActor" in name else "server" if "flwr-simulation" in name else None
-                    if who:
-                        peak = peaks.setdefault(who, {})
-                        peak[seen[-1]] = max(peak.get(seen[-1], 0), process.memory_full_info().uss / 2**20)
-
-    with Federation() as federation:
-        over, watcher = threading.Event(), threading.Thread(target=watch)
-        watcher.start()
-        config = {"experiment": "fmnist-personal-50", "strategy": "fedivon-personal", "runs": str(runs)}
-        failure = federation.run(
-            config | {"set": shlex.join(words)}, clients, show=lambda line: seen.append(_round(line, seen[-1]))
-        )
-        over.set()
-        watcher.join()
-    if failure:
-        raise RuntimeError(failure)
+    config = {"experiment": "fmnist-personal-50", "strategy": "fedivon-personal"}
+    peaks = watched(config | {"runs": str(folder / f"runs-{clients}")}, words, clients)
     spans = {"first": range(1, 8), "then": range(8, rounds - 2)}  # the last ones are beside the end of the run
+    return {
+        who: ", ".join(f"{name} {most(peak, span)[1]:.0f} MB" for name, span in spans.items())
+        for who, peak in peaks.items()
+    }
 
-    def most(peak: dict[int, float], span: range) -> float:
-        return max((megabytes for r, megabytes in peak.items() if r in span), default=float("nan"))
 
-    return {w: ", ".join(f"{name} {most(peak, s):.0f} MB" for name, s in spans.items()) for w, peak in peaks.items()}
+def load_of_rounds(folder: Path, rounds: int = 10, clients: int = 1000, sampled: int = 100) -> list[str]:
+    """The server's memory, in tens of rounds, with 100 of 1000 clients a round and a network of P = 1e6 parameters.
+
+    It is to stay below (clients a round + 6) x 8P bytes, Python, torch and Ray included, and not to grow.
+    """
+    sizes = 1000, 213
+    parameters = 785 * sizes[0] + (sizes[0] + 1) * sizes[1] + (sizes[1] + 1) * 10
+    words = [f"data.clients={clients}", f"clients_per_round={sampled}", f"rounds={rounds}", "dataset=null"]
+    words += ["data.source=npz", f"data.path={random_pictures(folder, (28, 28))}", f"data.root={folder}"]
+    words += ["data.partition=iid", "data.max_examples=8", "data.holdout=0", "client.epochs=1", "client.batch_size=8"]
+    words += ["client.learning_rate=0.001", "client.final_learning_rate=0.001", "model.name=mlp"]
+    words += [f"model.options={json.dumps({'sizes': sizes})}", "evaluation.every=0", "evaluation.samples=0"]
+    words += ["evaluation.final_samples=0", "run.checkpoint_every=1000"]
+    runs = folder / "runs-load"
+    peak = watched({"experiment": "fmnist-fedivon", "runs": str(runs)}, words, clients)["server"]
+    (metrics,) = runs.glob("*/metrics.jsonl")
+    seconds = [json.loads(line)["seconds"]["train"] for line in metrics.read_text().splitlines()]
+    lines = [f"at most {(sampled + 6) * 8 * parameters / 2**20:.0f} MB, before round 1 {peak[0][0]:.0f} MB"]
+    for first in range(1, rounds + 1, 10):
+        last = min(first + 9, rounds)
+        rss, uss = most(peak, range(first, last + 1))
+        pace = float(np.median(seconds[first - 1 : last]))
+        lines.append(f"rounds {first} to {last}: RSS {rss:.0f} MB, USS {uss:.0f} MB, {pace:.1f} s a round")
+    return lines
 
 
-def _round(line: str, before: int) -> int:
+def _under_way(line: str, before: int) -> int:
+    """The round that runs after this line of the log, 0 before the first."""
     found = re.match(r"round (\d+)/", line)
-    return int(found[1]) if found else before
+    return int(found[1]) + 1 if found else before or int(" clients with " in line)
 
 
 def main() -> None:
@@ -256,6 +296,9 @@ def main() -> None:
             result = memory_of_rounds(Path(folder), clients)
             line = "   ".join(f"{name} {value}" for name, value in sorted(result.items()))
             print(f"{f'memory, {clients} clients with personal models':<52} {line}", flush=True)
+        print("load, 1000 clients, 100 a round, 1e6 parameters: the server", flush=True)
+        for line in load_of_rounds(Path(folder)):
+            print(f"{'':<52} {line}", flush=True)
 
 
 if __name__ == "__main__":

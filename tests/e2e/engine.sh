@@ -52,7 +52,7 @@ if [ -z "${FEDIVON_BASE_IMAGE-}" ] && ! docker image inspect python:3.11-slim >/
     fi
     # Such a host reaches its package index as pip's settings say: by the host's network, its authorities and its folders.
     export FEDIVON_BUILD_NETWORK=host FEDIVON_TRUST=${PIP_CERT-}
-    port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+    port=${FEDIVON_SHELF_PORT-18877} # always the same, for it is part of what the layers are known by
     shelf=$(mktemp -d) # what is served to the build: links to pip's own folders
     served() { # an index is read beside its files, so its parent is linked
         for word in $2; do

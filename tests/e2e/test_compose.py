@@ -1,4 +1,4 @@
-"""The compose file itself, on a Docker engine: up, a run with TLS and keys, a node that is killed, down.
+"""The compose files themselves, on a Docker engine: up, a run with TLS and keys, a node that is killed, down.
 
 Where there is no engine or no base image, the reason for skipping says so; `make compose-test` brings both.
 """
@@ -19,6 +19,13 @@ pytestmark = pytest.mark.e2e
 
 SITES = ["clinic-0", "clinic-1", "clinic-2"]
 SHORT = ["--set", "rounds=2", "server.node_timeout=300"]
+
+KILL = """
+import os, pathlib
+for process in pathlib.Path("/proc").glob("[0-9]*"):
+    if b"/flower-supernode" in (process / "cmdline").read_bytes() and int(process.name) != os.getpid():
+        os.kill(int(process.name), 9)
+"""
 
 
 def said(*command: str, **options) -> str | None:
@@ -51,8 +58,8 @@ def obstacle() -> str | None:
 class Stack:
     """A copy of the checkout, brought up by Compose; keys, data and runs land in it."""
 
-    def __init__(self, folder: Path):
-        self.folder = folder
+    def __init__(self, folder: Path, file: str = "docker-compose.yml", **environment: str):
+        self.folder, self.file = folder, file
         listed = subprocess.run(
             ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=PROJECT, capture_output=True
         )
@@ -62,12 +69,23 @@ class Stack:
                 shutil.copy(PROJECT / name, folder / name)
         for certificate in os.environ.get("FEDIVON_TRUST", "").split():
             shutil.copy(certificate, folder / "deploy" / "trust" / f"{Path(certificate).stem}.crt")
-        own = {"COMPOSE_PROJECT_NAME": f"fedivontest{os.getpid()}", "FEDIVON_PORT": str(free_port())}
-        self.environment = os.environ | own | {"COMPOSE_HTTP_TIMEOUT": "600"}
+        own = {"COMPOSE_PROJECT_NAME": f"fedivontest-{folder.name}-{os.getpid()}", "COMPOSE_HTTP_TIMEOUT": "600"}
+        self.environment = os.environ | {"FEDIVON_PORT": str(free_port())} | own | environment
+
+    def __enter__(self) -> "Stack":
+        self("up", "--build", "--detach")
+        return self
+
+    def __exit__(self, *_) -> None:
+        self("down", "--volumes", "--remove-orphans", "--timeout", "5")
 
     def __call__(self, *words: str) -> str:
         done = subprocess.run(
-            [*composer(), *words], cwd=self.folder, env=self.environment, capture_output=True, text=True
+            [*composer(), "-f", self.file, *words],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
         )
         assert done.returncode == 0, f"{' '.join(words)}: {(done.stdout + done.stderr)[-3000:]}"
         return done.stdout
@@ -88,17 +106,13 @@ class Stack:
 def stack(tmp_path_factory):
     if why := obstacle():
         pytest.skip(f"{why}: the compose file is not tried")
-    stack = Stack(tmp_path_factory.mktemp("compose"))
-    try:
-        stack("up", "--build", "--detach")
+    with Stack(tmp_path_factory.mktemp("one-host")) as stack:
         yield stack
-    finally:
-        stack("--profile", "insecure", "--profile", "run", "down", "--volumes", "--timeout", "5")
 
 
-def the_run(stack: Stack, strategy: str) -> Run:
-    (folder,) = (stack.folder / "runs").glob(f"*-{strategy}")
-    return Run.open(folder)
+def the_run(folder: Path, strategy: str) -> Run:
+    (found,) = folder.glob(f"*-{strategy}")
+    return Run.open(found)
 
 
 def test_all_services_become_healthy_and_the_three_sites_are_admitted(stack):
@@ -120,7 +134,7 @@ def test_containers_have_no_root_and_keys_of_their_own_only(stack):
 def test_a_run_leaves_its_folder_on_the_host(stack):
     shown = stack("run", "--rm", "fedivon", "run", "sites", *SHORT)
     assert "PM at the mean" in shown
-    run = the_run(stack, "fedivon")
+    run = the_run(stack.folder / "runs", "fedivon")
     records = list(run.metrics())
     assert [sorted(c["partition"] for c in record["clients"]) for record in records] == [[0, 1, 2]] * 2
     assert (run.folder / "report.html").is_file() and run.folder.stat().st_uid == 1000
@@ -128,13 +142,13 @@ def test_a_run_leaves_its_folder_on_the_host(stack):
 
 def test_a_killed_node_comes_back_and_takes_part(stack):
     before = said("docker", "inspect", "--format", "{{.RestartCount}}", stack.container("supernode-2"))
-    stack("exec", "-T", "supernode-2", "pkill", "-KILL", "-f", "flower-supernode")
+    stack("exec", "-T", "supernode-2", "python3", "-c", KILL)
     restarts = ["docker", "inspect", "--format", "{{.RestartCount}}", stack.container("supernode-2")]
     wait_for(lambda: said(*restarts) != before, "the restart", pause=1)
     wait_for(lambda: stack.state("supernode-2") == "healthy", "the node", pause=2)
     wait_for(lambda: stack("run", "--rm", "fedivon", "sites").count("online") == 3, "the sites", pause=5)
     stack("run", "--rm", "fedivon", "run", "sites", "--strategy", "bayes-admm", *SHORT)
-    records = list(the_run(stack, "bayes-admm").metrics())
+    records = list(the_run(stack.folder / "runs", "bayes-admm").metrics())
     assert [len(record["clients"]) for record in records] == [3, 3]
 
 
@@ -147,4 +161,25 @@ def test_only_the_proxy_is_reached_from_the_sites_network(stack):
 
 def test_the_insecure_profile_runs_by_itself(stack):
     stack("--profile", "insecure", "run", "--rm", "insecure", "run", "quickstart", "--strategy", "fedavg", *SHORT)
-    assert len(list(the_run(stack, "fedavg").metrics())) == 2
+    assert len(list(the_run(stack.folder / "runs", "fedavg").metrics())) == 2
+
+
+def test_a_server_and_a_site_apart(stack, tmp_path_factory):
+    """As on two hosts: the site has its folder of keys, its file and the address, nothing else of the server's."""
+    gateway = said("docker", "network", "inspect", "bridge", "--format", "{{(index .IPAM.Config 0).Gateway}}")
+    hosts = [tmp_path_factory.mktemp(name) for name in ("server", "site")]
+    words = {"FEDIVON_HOST": gateway, "FEDIVON_SITES": "north south"}
+    with Stack(hosts[0], "deploy/server.yml", **words) as server:
+        keys = hosts[0] / "deploy" / "keys" / "sites" / "north"
+        where = {"FEDIVON_SUPERLINK": f"{gateway}:{server.environment['FEDIVON_PORT']}"}
+        site = Stack(hosts[1], "deploy/site.yml", FEDIVON_SITE="north", FEDIVON_PARTITION="0", **where)
+        shutil.copytree(keys, hosts[1] / "deploy" / "keys" / "site")
+        (hosts[1] / "deploy" / "data").mkdir()
+        shutil.copy(stack.folder / "data" / "clinic-0" / "site.npz", hosts[1] / "deploy" / "data")
+        assert "north: admitted" in server("run", "--rm", "fedivon", "sites", "--keys", "/keys", "--admit", "north")
+        with site:
+            assert "nothing to fix" in site("run", "--rm", "doctor")
+            server("run", "--rm", "fedivon", "run", "sites", *SHORT, "data.clients=1")
+            assert "north, round 2: trained on" in site.logs("supernode")
+    (record, _) = the_run(hosts[0] / "deploy" / "runs", "fedivon").metrics()
+    assert [client["partition"] for client in record["clients"]] == [0]
