@@ -115,10 +115,9 @@ def random_pictures(folder: Path, shape: tuple[int, ...], train: int = 12000) ->
 class PlainAdamClient(PointClient):
     """FedAvg's client with torch's default Adam in place of the fused one that is shipped."""
 
-    def optimizer(self, task: Task) -> tuple[torch.optim.Optimizer, torch.nn.Parameter]:
-        client, weights = self.settings.client, self.flat.as_parameter()
-        parameters = self.flat.module.parameters()
-        return torch.optim.Adam(parameters, task.learning_rate, weight_decay=client.weight_decay), weights
+    def optimizer(self, task: Task, weights: list[torch.nn.Parameter] | None = None) -> torch.optim.Optimizer:
+        client, parameters = self.settings.client, self.flat.module.parameters()
+        return torch.optim.Adam(parameters, task.learning_rate, weight_decay=client.weight_decay)
 
 
 def client_rounds(folder: Path) -> dict[str, float]:

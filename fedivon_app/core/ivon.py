@@ -26,6 +26,7 @@ from torch import Tensor
 from fedivon_app.core.posterior import Posterior
 
 _SMALLEST, _LARGEST = 1e-30, 1e30  # bounds of d: far outside what is meant, inside what float32 can square-root
+_BOUND_EVERY = 16  # steps; d halves at most in one, so that it stays a float32 in between
 
 
 class IVON(torch.optim.Optimizer):
@@ -87,7 +88,7 @@ class IVON(torch.optim.Optimizer):
         self._gradient = torch.zeros_like(self._mean) if missing else flat_view(gradients)
         self._gradient_views = _split(self._gradient, self._parameters)
         self._momentum = torch.zeros_like(self._mean)
-        self._noise = torch.empty_like(self._mean)  # epsilon of theta = m + epsilon/sqrt(s), then epsilon g_hat
+        self._noise = torch.empty_like(self._mean)  # epsilon of theta = m + epsilon/sqrt(s)
         self._root = torch.empty_like(self._mean)  # 1/sqrt(d)
         self._gradient_sum = self._noise_sum = None  # only where more than one sample is drawn a step
         self._samples = 0
@@ -157,19 +158,18 @@ class IVON(torch.optim.Optimizer):
     @torch.no_grad()
     def _keep_sample(self) -> None:
         gradient = self._collect_gradient()
-        self._noise.mul_(gradient)
         self._samples += 1
         if self.mc_samples == 1 and self._samples == 1:
             return
         if self._samples == 1:
-            self._gradient_sum, self._noise_sum = gradient.clone(), self._noise.clone()
+            self._gradient_sum, self._noise_sum = gradient.clone(), self._noise * gradient
         elif self._gradient_sum is None:
             raise RuntimeError(
                 f"{self._samples} samples were drawn before one step; say so with IVON(..., mc_samples={self._samples})"
             )
         else:
             self._gradient_sum.add_(gradient)
-            self._noise_sum.add_(self._noise)
+            self._noise_sum.addcmul_(self._noise, gradient)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
@@ -182,32 +182,39 @@ class IVON(torch.optim.Optimizer):
             raise RuntimeError(
                 "step() needs a gradient: run backward() inside `with optimizer.sampled_params(train=True)`"
             )
-        gradient, noise_gradient = self._gradient, self._noise
-        if self._gradient_sum is not None:
-            gradient, noise_gradient = self._gradient_sum.div_(self._samples), self._noise_sum.div_(self._samples)
+        gradient, noise, averaged = self._gradient, self._noise, self._gradient_sum is not None
+        if averaged:
+            gradient, noise = self._gradient_sum.div_(self._samples), self._noise_sum.div_(self._samples)
         self.current_step += 1
         for group in self.param_groups:
-            self._update(group, gradient, noise_gradient)
+            self._update(group, gradient, noise, averaged)
+        if self.current_step % _BOUND_EVERY == 0:
+            self._scaled.clamp_(_SMALLEST, _LARGEST)
         self._samples, self._gradient_sum, self._noise_sum = 0, None, None
         return loss
 
-    def _update(self, group: dict, gradient: Tensor, noise_gradient: Tensor) -> None:
+    def _update(self, group: dict, gradient: Tensor, noise: Tensor, averaged: bool) -> None:
+        """The group's m and h; `noise` is epsilon, or already epsilon g_hat, averaged over samples."""
         part, decay, ess, rate = group["slice"], group["decay"], group["ess"], 1 - group["beta2"]
         mean, momentum, scaled, root = self._mean[part], self._momentum[part], self._scaled[part], self._root[part]
         dual_mean, dual_precision = (vector if vector is None else vector[part] for vector in self._dual)
 
         # y = 1 + rate (h_hat - h)/d with h_hat = sqrt(ess d) epsilon g_hat - u and h = d - decay, then d (1 + y^2)/2;
         # in units of 1/sqrt(2): c + k (epsilon g_hat + (decay - u)/sqrt(ess d)) / sqrt(d)
-        growth = noise_gradient[part]
-        factor = rate * (0.5 * ess) ** 0.5
-        if dual_precision is not None:
-            growth.addcmul_(root, decay - dual_precision, value=ess**-0.5)
-        elif isinstance(decay, Tensor):
-            growth.addcmul_(root, decay, value=ess**-0.5)
+        growth, factor = noise[part], rate * (0.5 * ess) ** 0.5
+        scalar = dual_precision is None and not isinstance(decay, Tensor)
+        if scalar and decay and not averaged:  # in units of decay/sqrt(ess), for one pass in place of two
+            unit = decay * ess**-0.5
+            torch.addcmul(root, growth, gradient[part], value=1 / unit, out=growth)
+            factor *= unit
         else:
-            growth.add_(root, alpha=decay * ess**-0.5)
+            growth = growth if averaged else growth.mul_(gradient[part])
+            if scalar:
+                growth.add_(root, alpha=decay * ess**-0.5)
+            else:
+                growth.addcmul_(root, decay if dual_precision is None else decay - dual_precision, value=ess**-0.5)
         torch.addcmul(self._constant((1 - rate) * 0.5**0.5), growth, root, value=factor, out=growth)
-        scaled.mul_(torch.addcmul(self._constant(0.5), growth, growth, out=growth)).clamp_(_SMALLEST, _LARGEST)
+        scaled.mul_(torch.addcmul(self._constant(0.5), growth, growth, out=growth))
         momentum.lerp_(gradient[part], 1 - group["beta1"])
 
         # m - lr (g/correction + decay (m - m_p) + v - u m) / d, coordinate-wise clipped
@@ -241,7 +248,7 @@ class IVON(torch.optim.Optimizer):
     @property
     def precision(self) -> Tensor:
         """s = ess (h + wd), a new flat tensor; assign to it to set it."""
-        value = self._scaled.clone()
+        value = self._scaled.clamp(_SMALLEST, _LARGEST)
         for group in self.param_groups:
             value[group["slice"]] *= group["ess"]
         return value

@@ -4,9 +4,10 @@ import shlex
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
-from fedivon_app.launch import Federation, free_port
+from fedivon_app.launch import Federation, end_family, free_port
 from fedivon_app.runs import Run
 from fedivon_app.superlink import BIN
 
@@ -43,6 +44,35 @@ def start_node(
     environment = federation.environment | {"FLWR_HOME": str(folder)}
     with open(folder / "log", "w") as log:
         return subprocess.Popen(command, env=environment, cwd=folder, stdout=log, stderr=log, start_new_session=True)
+
+
+class TwoSites:
+    """Two SuperNodes of a SuperLink of their own, each with a folder for what its client keeps."""
+
+    def __init__(self, stack: ExitStack, root: Path):
+        self.root = root
+        self.federation = stack.enter_context(Federation(simulation=False))
+        self.nodes: dict[int, subprocess.Popen] = {}
+        stack.callback(lambda: [self.end(site) for site in list(self.nodes)])
+        for site in range(2):
+            self.start(site)
+
+    def kept(self, site: int) -> Path:
+        return self.root / f"kept{site}"
+
+    def start(self, site: int) -> None:
+        config = f'partition-id={site} state-path="{self.kept(site)}"'
+        self.nodes[site] = start_node(self.federation, self.root / f"node{site}", config)
+
+    def end(self, site: int) -> None:
+        node = self.nodes.pop(site)
+        end_family(node.pid)
+        node.wait()
+
+    def finish(self, run_id: str) -> str:
+        """How a run ended, when it has."""
+        wait_for(lambda: self.federation.status(run_id)["status"].startswith("finished"), "the run", pause=1)
+        return self.federation.status(run_id)["status"]
 
 
 def wait_for(condition: Callable[[], object], what: str, patience: float = 300, pause: float = 0.1) -> None:

@@ -5,7 +5,6 @@ Two clients, one a round: 1, 0, 1, 0. Either is away for a round before it is as
 
 import json
 import shutil
-import subprocess
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedivon_app.launch import Federation, end_family
+from fedivon_app.launch import Federation
 from fedivon_app.runs import Run
-from tests.e2e.helpers import configuration, launch, numbers, start_node, wait_for
+from tests.e2e.helpers import TwoSites, configuration, launch, numbers, wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -49,28 +48,12 @@ def test_duals_survive_a_resume(federation, undisturbed, tmp_path):
     assert numbers(folder) == numbers(undisturbed)
 
 
-class Sites:
-    """Two SuperNodes, each with a folder for what its client keeps, and runs that can be held after their round 1."""
+class Sites(TwoSites):
+    """Runs on them can be held after their round 1."""
 
     def __init__(self, stack: ExitStack, root: Path):
-        self.root, self.runs, self.go_on = root, root / "runs", root / "go-on"
-        self.federation = stack.enter_context(Federation(simulation=False))
-        self.nodes: dict[int, subprocess.Popen] = {}
-        stack.callback(lambda: [self.end(site) for site in list(self.nodes)])
-        for site in range(2):
-            self.start(site)
-
-    def kept(self, site: int) -> Path:
-        return self.root / f"kept{site}"
-
-    def start(self, site: int) -> None:
-        config = f'partition-id={site} state-path="{self.kept(site)}"'
-        self.nodes[site] = start_node(self.federation, self.root / f"node{site}", config)
-
-    def end(self, site: int) -> None:
-        node = self.nodes.pop(site)
-        end_family(node.pid)
-        node.wait()
+        super().__init__(stack, root)
+        self.runs, self.go_on = root / "runs", root / "go-on"
 
     def restart(self, site: int) -> None:
         self.end(site)
@@ -85,8 +68,7 @@ class Sites:
             wait_for(lambda: list(self.runs.glob("*/metrics.jsonl")), "round 1")
             after_round_1()
         self.go_on.touch()
-        wait_for(lambda: self.federation.status(run_id)["status"].startswith("finished"), "the run", pause=1)
-        assert self.federation.status(run_id)["status"] == "finished:completed"
+        assert self.finish(run_id) == "finished:completed"
         (folder,) = self.runs.glob("*")
         return folder
 

@@ -8,9 +8,8 @@ import numpy as np
 import psutil
 import pytest
 
-from fedivon_app.launch import Federation, end_family
 from fedivon_app.runs import Run
-from tests.e2e.helpers import configuration, launch, start_node, wait_for
+from tests.e2e.helpers import TwoSites, configuration, launch, wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -31,19 +30,8 @@ def kill(pid: int, name: str = "") -> int:
     return killed
 
 
-class Sites:
-    """Two SuperNodes that keep what must last in folders of their own."""
-
-    def __init__(self, stack: ExitStack, root: Path):
-        self.root, self.nodes = root, {}
-        self.federation = stack.enter_context(Federation(simulation=False))
-        stack.callback(lambda: [end_family(node.pid) for node in self.nodes.values()])
-        for site in range(2):
-            self.start(site)
-
-    def start(self, site: int) -> None:
-        config = f'partition-id={site} state-path="{self.root / f"kept{site}"}"'
-        self.nodes[site] = start_node(self.federation, self.root / f"node{site}", config)
+class Sites(TwoSites):
+    """How far runs on them are."""
 
     def rounds(self, runs: Path) -> int:
         """How many the newest run has behind it."""
@@ -53,10 +41,6 @@ class Sites:
     def until(self, runs: Path, count: int) -> Path:
         wait_for(lambda: self.rounds(runs) >= count, f"round {count}")
         return max(runs.glob("*"))
-
-    def finish(self, run_id: str) -> str:
-        wait_for(lambda: self.federation.status(run_id)["status"].startswith("finished"), "the run", pause=1)
-        return self.federation.status(run_id)["status"]
 
 
 @pytest.fixture(scope="module")
