@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import shlex
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -38,16 +39,18 @@ Checkpoint = tuple[int, Payload, dict[str, np.ndarray]]
 def main(grid: Grid, context: Context) -> None:
     logs.to_stdout()
     run = None
-    try:
-        run, checkpoint = _open(context.run_config, grid)
-        _run(grid, run, checkpoint)
-    except (SettingsError, DataError, RunError) as error:
-        for line in str(error).splitlines():
-            log.error("error: %s", line)
-        if run is not None:
-            run.summarise("failed", str(error))
-            _report(run)
-        raise RunError(str(error)) from None
+    with ExitStack() as stack:
+        try:
+            run, checkpoint = _open(context.run_config, grid)
+            stack.enter_context(logs.also_in(run.folder / "log.txt"))
+            _run(grid, run, checkpoint)
+        except (SettingsError, DataError, RunError) as error:
+            for line in str(error).splitlines():
+                log.error("error: %s", line)
+            if run is not None:
+                run.summarise("failed", str(error))
+                _report(run)
+            raise RunError(str(error)) from None
 
 
 def _open(config: dict[str, Any], grid: Grid) -> tuple[Run, Checkpoint | None]:

@@ -18,7 +18,7 @@ from tests.e2e.helpers import wait_for
 pytestmark = pytest.mark.e2e
 
 SITES = ["clinic-0", "clinic-1", "clinic-2"]
-SHORT = ["--set", "rounds=2", "server.node_timeout=300"]
+SHORT = ["--set", "data.clients=3", "rounds=2", "server.node_timeout=300"]
 
 KILL = """
 import os, pathlib

@@ -36,3 +36,7 @@ def test_bad_replies_cost_themselves_alone(federation, tmp_path):
     for partition, reason in REASONS.items():
         assert re.search(reason, said[partition]), said
         assert any(f"round 2: dropped the reply of partition {partition}:" in line for line in lines)
+    told = (folder / "log.txt").read_text().splitlines()
+    assert [line.split(" ", 2)[2] for line in told if "dropped the reply" in line] == [
+        line for line in lines if "dropped the reply" in line
+    ]
