@@ -179,11 +179,13 @@ def by_condition(title: str, y: str, conditions: Sequence[str], lines: Sequence[
     """Lines over named conditions, x being their places: a gap where y is NaN, a bar where there is a deviation."""
     # Names are cut at the commas. Where they are too wide they stand upright, and uncut where there is no room even so.
     slot = max((SIZE[0] - LEFT - NAMED - RIGHT) / len(conditions), ROW)
-    names = [re.split("(?<=,) ", name) for name in conditions]
+    heading, shown = _common_keys(conditions)
+    names = [[name] if heading else re.split("(?<=,) ", name) for name in shown]
     upright = LETTER * max(len(row) + 1 for rows in names for row in rows) > slot
     if upright and ROW * (max(map(len, names)) + 0.5) > slot:
-        names = [[name] for name in conditions]
+        names = [[name] for name in shown]
     below = 0.2 + max(LETTER * max(map(len, rows)) if upright else ROW * len(rows) for rows in names)
+    below += 1.2 * ROW if heading else 0
     size = LEFT + NAMED + RIGHT + slot * len(conditions), SIZE[1] - BOTTOM + below
     figure, axes = _panel(title, "", y, size)
     figure.subplots_adjust(bottom=below / size[1])
@@ -194,6 +196,7 @@ def by_condition(title: str, y: str, conditions: Sequence[str], lines: Sequence[
         steps = 72 * ROW * np.arange(len(rows))
         for row, step in zip(rows, steps - steps.mean() if upright else steps, strict=True):
             axes.annotate(row, (place, 0), (step, -6) if upright else (0, -6 - step), **text)
+    axes.set_xlabel(heading, labelpad=72 * (below - 1.6 * ROW), parse_math=False)
     for order, line in enumerate(lines):  # side by side, so that no bar hides another
         x = line.x + (order - (len(lines) - 1) / 2) * min(0.08, 0.5 / len(lines))
         _draw(axes, replace(line, x=x, deviation=None), False)
@@ -204,6 +207,15 @@ def by_condition(title: str, y: str, conditions: Sequence[str], lines: Sequence[
     axes.set(xticks=range(len(conditions)), xticklabels=[], xlim=(-0.5, len(conditions) - 0.5))
     axes.yaxis.set_major_locator(_ticks())
     return figure
+
+
+def _common_keys(conditions: Sequence[str]) -> tuple[str, list[str]]:
+    """Of conditions that all set the same keys, the keys, and the values of each; else nothing, and what they are."""
+    pairs = [[part.partition("=") for part in name.split(", ")] for name in conditions]
+    keys = {tuple(key if sign else None for key, sign, _ in one) for one in pairs}
+    if len(pairs) < 2 or len(keys) > 1 or None in (only := next(iter(keys))):
+        return "", list(conditions)
+    return ", ".join(only), [", ".join(value for _, _, value in one) for one in pairs]
 
 
 @styled

@@ -176,22 +176,27 @@ def test_the_page_has_no_such_section_otherwise(tmp_path, drawn):
 
 
 @pytest.mark.parametrize(
-    ("conditions", "rows"),
+    ("conditions", "heading", "rows"),
     [
-        (["a=0, b=0", "a=0.5, b=0.5", "a=1, b=1"], ["a=0,", "b=0", "a=0.5,", "b=0.5", "a=1,", "b=1"]),
-        ([f"clients_per_round={c}, a={a:g}, b={a:g}" for c in (5, 10) for a in (0, 0.5, 1)], None),
-        ([f"clients_per_round={c}, a={a:g}, b={a:g}" for c in range(5, 13) for a in (0, 0.5, 1)], None),
-        (["cifar10-personal-50", "cifar100-personal-200, $x$, sizes=[100, 100]"], None),
+        (["a=0, b=0", "a=0.5, b=0.5", "a=1, b=1"], "a, b", ["0, 0", "0.5, 0.5", "1, 1"]),
+        (["a=0, b=0", "a=0.5", "a=1, b=1"], "", ["a=0,", "b=0", "a=0.5", "a=1,", "b=1"]),
+        ([f"clients={c}, a={a:g}" for c in (5, 10) for a in (0, 1)], "clients, a", ["5, 0", "5, 1", "10, 0", "10, 1"]),
+        ([f"x{c}, a={a:g}, b={a:g}" for c in range(5, 13) for a in (0, 0.5, 1)], "", None),
+        (["cifar10-personal-50", "cifar100-personal-200, $x$, sizes=[100, 100]"], "", None),
     ],
 )
-def test_names_of_conditions_neither_overlap_nor_leave_the_figure(conditions, rows):
+def test_names_of_conditions_neither_overlap_nor_leave_the_figure(conditions, heading, rows):
     places = np.arange(len(conditions))
     figure = plots.by_condition("Title", "accuracy %", conditions, [plots.Line("", 0, places, 60.0 + places)])
     figure.draw_without_rendering()
     (axes,), texts = figure.axes, figure.axes[0].texts
     boxes = [text.get_window_extent() for text in texts]
-    assert " ".join(text.get_text() for text in texts) == " ".join(conditions)
-    assert rows is None or [text.get_text() for text in texts] == rows
+    if rows is None:
+        assert " ".join(text.get_text() for text in texts) == " ".join(conditions)
+    else:
+        assert [text.get_text() for text in texts] == rows
+    assert axes.get_xlabel() == heading
+    boxes += [axes.xaxis.label.get_window_extent()] if heading else []
     assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
     for box in boxes:
         assert box.y0 > 0 and box.x0 > 0 and box.x1 < figure.bbox.x1 and box.y1 < axes.bbox.y0
