@@ -109,7 +109,7 @@ class PosteriorClient(NumPyClient):
         start = self.codec.decode(dict(zip(config["keys"], parameters, strict=True)))
         memory = self.memory(config)
         task = replace(self.task(config), extras=dict(start.extras))
-        if self.keeps:
+        if self.remembers or self.personalises:
             task.memory.update(memory.recall(config.get("last-merged", 0)))
         self.flat.load(start.posterior.mean)
         if start.buffers is not None:

@@ -5,5 +5,5 @@
 set -eu
 fedivon keys /keys --host $1 --site $2
 chown -R fedivon: /keys
-chown fedivon: /runs
+chown -R fedivon: /runs
 if [ -n "${3-}" ]; then fedivon deal "$3" --to /data --site $2; fi

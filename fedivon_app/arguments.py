@@ -54,7 +54,7 @@ def build(commands: Mapping[str, Callable[[argparse.Namespace], int]]) -> argpar
             sub.add_argument("run", nargs="+", metavar="RUN", help="a run's folder, or a sweep's for all runs inside")
         if "launch" in takes:
             sub.add_argument("--cpus", type=float, default=1, help="CPUs for each simulated client")
-            connection(sub, "run on the nodes of this SuperLink, not on simulated ones")
+            connection(sub, "run on this one's nodes, not on simulated ones ($FEDIVON_SUPERLINK)")
             sub.add_argument("--verbose", action="store_true", help="show Flower's own log too")
         if "start" in takes:
             sub.add_argument("--strategy", nargs="+", metavar="NAME", help="other methods than the experiment's")

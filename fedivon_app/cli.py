@@ -228,7 +228,7 @@ def keys(options: argparse.Namespace) -> int:
 
 def sites(options: argparse.Namespace) -> int:
     """Lists who may take part, admits sites and removes them."""
-    from fedivon_app.sites import admit, remove, sites_of
+    from fedivon_app.sites import GONE, admit, remove, sites_of
     from fedivon_app.superlink import SuperLink
 
     if not options.superlink:
@@ -237,7 +237,7 @@ def sites(options: argparse.Namespace) -> int:
         for line in (*admit(link, options.keys, options.admit), *remove(link, options.remove)):
             print(line, flush=True)
         if not (options.admit or options.remove):
-            print(sites_table(sites_of(link)))
+            print(sites_table(site for site in sites_of(link) if site.status != GONE))
     return 0
 
 

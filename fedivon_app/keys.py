@@ -19,6 +19,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -38,7 +39,10 @@ def make_keys(folder: Path, hosts: Sequence[str], sites: Sequence[str], now: dat
     for site in sites:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", site):
             raise SettingsError(f"the site's name {site!r} is to be a folder's: letters, digits, '.', '_' and '-'")
-    key, certificate, made = _authority(folder / "authority", now)
+    if (folder / "server" / "ca.crt").is_file() and not (folder / "authority").is_dir():
+        key, certificate, made = None, _read(folder / "server" / "ca.crt"), []
+    else:
+        key, certificate, made = _authority(folder / "authority", now)
     text = certificate.public_bytes(PEM)
     made += _server(folder / "server", hosts, key, certificate, now)
     for site in sites:
@@ -51,7 +55,11 @@ def make_keys(folder: Path, hosts: Sequence[str], sites: Sequence[str], now: dat
 
 def ends(folder: Path) -> datetime:
     """When the server's certificate does."""
-    return x509.load_pem_x509_certificate((folder / "server" / "server.crt").read_bytes()).not_valid_after_utc
+    return _read(folder / "server" / "server.crt").not_valid_after_utc
+
+
+def _read(path: Path) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(path.read_bytes())
 
 
 def _authority(place: Path, now: datetime) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate, list[Path]]:
@@ -60,7 +68,7 @@ def _authority(place: Path, now: datetime) -> tuple[ec.EllipticCurvePrivateKey, 
         if len(there) == 1:
             missing = next(path for path in paths if path not in there)
             raise SettingsError(f"{there[0]} is there, but {missing} is not: put it back, or begin with a new folder")
-        return _key(paths[0]), x509.load_pem_x509_certificate(paths[1].read_bytes()), []
+        return _key(paths[0]), _read(paths[1]), []
     key, name = ec.generate_private_key(ec.SECP384R1()), _name("FedIvon authority")
     usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
     certificate = (
@@ -75,7 +83,7 @@ def _authority(place: Path, now: datetime) -> tuple[ec.EllipticCurvePrivateKey, 
 def _server(
     place: Path,
     hosts: Sequence[str],
-    authority_key: ec.EllipticCurvePrivateKey,
+    authority_key: ec.EllipticCurvePrivateKey | None,
     authority: x509.Certificate,
     now: datetime,
 ) -> list[Path]:
@@ -84,11 +92,16 @@ def _server(
         made.append(_write(key_path, _pem(ec.generate_private_key(ec.SECP384R1())), secret=True))
     key, known = _key(key_path), set()
     if path.is_file():
-        old = x509.load_pem_x509_certificate(path.read_bytes())
+        old = _read(path)
         known = _hosts(old)
         fresh = old.not_valid_after_utc - now > timedelta(days=RENEW_DAYS)
-        if fresh and known >= set(hosts) and old.public_key() == key.public_key() and old.issuer == authority.subject:
+        if fresh and known >= set(hosts) and old.public_key() == key.public_key() and _issued(old, authority):
             return made
+    if authority_key is None:
+        raise SettingsError(
+            "the server's certificate is to be signed, and the authority is not here: put its folder back beside "
+            f"{place}, or remove {place / 'ca.crt'} to begin with a new one"
+        )
     names = sorted(known | set(hosts))
     if not names:
         raise SettingsError("the server's certificate names the hosts by which nodes reach it: give at least one")
@@ -112,9 +125,11 @@ def _site(place: Path) -> list[Path]:
         key = ec.generate_private_key(ec.SECP384R1())
         made.append(_write(private, _pem(key, serialization.PrivateFormat.OpenSSH), secret=True))
     key = serialization.load_ssh_private_key(private.read_bytes(), None)
-    text = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH) + b"\n"
-    if not public.is_file() or public.read_bytes() != text:
-        made.append(_write(public, text))
+    text = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    if not public.is_file():
+        made.append(_write(public, text + b"\n"))
+    elif public.read_bytes().split()[:2] != text.split():
+        raise SettingsError(f"{public} is not of {private}: remove the one that is not the site's")
     return made
 
 
@@ -124,6 +139,14 @@ def _certificate(
     builder = x509.CertificateBuilder(subject_name=subject, issuer_name=issuer, public_key=key.public_key())
     builder = builder.serial_number(x509.random_serial_number())
     return builder.not_valid_before(now - timedelta(minutes=5)).not_valid_after(now + lasting)
+
+
+def _issued(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, InvalidSignature):
+        return False
+    return True
 
 
 def _name(common: str) -> x509.Name:

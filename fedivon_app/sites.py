@@ -11,6 +11,9 @@ from pathlib import Path
 from fedivon_app.core.settings import SettingsError
 from fedivon_app.superlink import LaunchError, SuperLink
 
+GONE = "unregistered"
+FORMER = "its key was shut out, for ever; remove its node.key and node.pub and let `fedivon keys` make it new ones"
+
 
 @dataclass(frozen=True)
 class Site:
@@ -18,13 +21,13 @@ class Site:
 
     name: str
     node: int
-    status: str  # registered (never seen), online or offline
+    status: str  # registered (never seen), online, offline or unregistered (shut out)
     since: str
     public_key: bytes
 
 
 def sites_of(link: SuperLink) -> list[Site]:
-    """All that are admitted. `flwr supernode list` tells neither names nor keys, so the Control API is asked itself."""
+    """All that are admitted, or were. `flwr supernode list` has no names and no keys, so the Control API is asked."""
     from flwr.cli.typing import SuperLinkConnection
     from flwr.cli.utils import init_http_client_from_connection
     from flwr.proto.control_pb2 import ListNodesRequest
@@ -38,18 +41,16 @@ def sites_of(link: SuperLink) -> list[Site]:
             nodes = client.ListNodes(ListNodesRequest()).nodes_info
     except Exception as error:
         raise LaunchError(f"the SuperLink at {link.address} does not say who its sites are: {error}") from None
-    known = sorted((node for node in nodes if node.status != "unregistered"), key=lambda node: node.registered_at)
+    since = {"online": "last_activated_at", "offline": "last_deactivated_at", "unregistered": "unregistered_at"}
     return [
         Site(
             name=node.name or str(node.node_id),
             node=node.node_id,
             status=node.status,
-            since={"online": node.last_activated_at, "offline": node.last_deactivated_at}.get(
-                node.status, node.registered_at
-            ),
+            since=getattr(node, since.get(node.status, "registered_at")),
             public_key=node.public_key,
         )
-        for node in known
+        for node in sorted(nodes, key=lambda node: node.registered_at)
     ]
 
 
@@ -61,9 +62,9 @@ def admit(link: SuperLink, keys: Path, names: Sequence[str]) -> Iterator[str]:
     public_keys = {name: _read(file) for name, file in files.items()}
     known = sites_of(link)
     for name, public_key in public_keys.items():
-        old = [site for site in known if site.name == name]
-        if any(site.public_key == public_key for site in old):
-            yield f"{name}: was admitted before"
+        old = [site for site in known if site.name == name and site.status != GONE]
+        if mine := [site for site in known if site.public_key == public_key]:
+            yield f"{name}: {FORMER if mine[0].status == GONE else 'was admitted before'}"
             continue
         link.register(files[name], name)
         for site in old:
@@ -73,7 +74,7 @@ def admit(link: SuperLink, keys: Path, names: Sequence[str]) -> Iterator[str]:
 
 def remove(link: SuperLink, names: Sequence[str]) -> Iterator[str]:
     """Shuts sites out: their nodes are refused from now on."""
-    known = sites_of(link)
+    known = [site for site in sites_of(link) if site.status != GONE]
     if strange := [name for name in names if name not in {site.name for site in known}]:
         there = ", ".join(sorted({site.name for site in known})) or "none"
         raise SettingsError(f"no site is called {', '.join(strange)}; there are: {there}")

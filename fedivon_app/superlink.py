@@ -23,6 +23,7 @@ from fedivon_app.logs import MARK
 
 PROJECT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
+PATIENCE = 120  # seconds for which a SuperLink may be away while a run is followed
 
 
 class LaunchError(RuntimeError):
@@ -60,9 +61,7 @@ class SuperLink:
 
     def register(self, public_key: Path, name: str) -> None:
         """Admits the node that has the key."""
-        answer = self._flwr("supernode", "register", str(public_key), "here", "--name", name, "--format", "json")
-        if "node-id" not in answer:
-            raise LaunchError(f"{name} could not be registered: {answer.get('error-message') or answer}")
+        self._flwr("supernode", "register", str(public_key), "here", "--name", name, "--format", "json")
 
     def unregister(self, node: int) -> None:
         """Shuts the node out."""
@@ -73,10 +72,7 @@ class SuperLink:
         file = Path(self._home.name) / "run-config.toml"  # a file, for the string form knows no quotes inside of quotes
         file.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in config.items()))
         options = ["--run-config", str(file), "--format", "json", *self._federation(nodes, cpus)]
-        answer = self._flwr("run", str(PROJECT), "here", *options)
-        if "run-id" not in answer:
-            raise LaunchError(f"`flwr run` refused the run: {answer.get('error-message') or answer}")
-        return str(answer["run-id"])
+        return str(self._flwr("run", str(PROJECT), "here", *options)["run-id"])
 
     def run(
         self,
@@ -89,10 +85,10 @@ class SuperLink:
         run_id = self.submit(config, nodes, cpus)
         seen = 0
         try:
-            while (status := self.status(run_id))["status"].split(":")[0] != "finished":
+            while (status := self._patiently(run_id))["status"].split(":")[0] != "finished":
                 seen = self._follow(run_id, show, seen)
                 time.sleep(0.5)
-        except BaseException:
+        except (KeyboardInterrupt, SystemExit):
             self._abandon(run_id)
             raise
         if status["status"] == "finished:completed":
@@ -101,6 +97,17 @@ class SuperLink:
 
     def status(self, run_id: str) -> dict[str, Any]:
         return self._flwr("list", "here", "--run-id", run_id, "--format", "json")["runs"][0]
+
+    def _patiently(self, run_id: str) -> dict[str, Any]:
+        """The status, also where the SuperLink is away for a while: its run may go on without us."""
+        limit = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return self.status(run_id)
+            except LaunchError:
+                if time.monotonic() > limit:
+                    raise
+                time.sleep(2)
 
     def _federation(self, nodes: int | None, cpus: float) -> list[str]:
         """What `flwr run` is told of the federation; nothing, for its nodes are who is there."""
@@ -130,11 +137,12 @@ class SuperLink:
             [BIN / "flwr", *arguments], env=self.environment, cwd=PROJECT, capture_output=True, text=True
         )
         try:
-            return json.loads(done.stdout[done.stdout.index("{") :])
+            answer = json.loads(done.stdout[done.stdout.index("{") :])
         except ValueError:
-            raise LaunchError(
-                f"`flwr {arguments[0]}` failed: {' '.join((done.stderr or done.stdout).split())}"
-            ) from None
+            answer = {"success": False, "error-message": done.stderr or done.stdout}
+        if not answer.get("success"):
+            raise LaunchError(f"`flwr {arguments[0]}` failed: {' '.join(str(answer.get('error-message')).split())}")
+        return answer
 
 
 def _plain(text: str) -> str:

@@ -72,6 +72,8 @@ class RollCall:
             if node.node_id not in present:
                 log.warning("round %d: node %d of %s is gone", server_round, node.node_id, node)
         self.nodes = {partition: node for partition, node in self.nodes.items() if node.node_id in present}
+        self.refused = {node_id: why for node_id, why in self.refused.items() if node_id in present}
+        self.replaced &= present
         known = {node.node_id for node in self.nodes.values()} | set(self.refused) | self.replaced
         if newcomers := sorted(present - known):
             messages = [Message(content, node_id, MessageType.QUERY) for node_id in newcomers]
@@ -108,9 +110,9 @@ class RollCall:
     def _fault(self, partition: int, properties: dict[str, Any]) -> str | None:
         if "error" in properties:
             return properties["error"]
-        if partition in self.nodes and not self.assembled:  # later on, it is a node that came back with a new id
-            other = self.nodes[partition].node_id
-            return f"two nodes ask for it (node {other} has it); give each a partition-id of its own"
+        holder, name = self.nodes.get(partition), properties.get("name", "")
+        if holder and (not self.assembled or name != holder.name):  # else it is one that came back with a new id
+            return f"two nodes ask for it (node {holder.node_id} has it); give each a partition-id of its own"
         if self.shape and tuple(properties["shape"]) != self.shape:
             return f"its inputs have shape {tuple(properties['shape'])}, the server's model takes {self.shape}"
         if self.num_classes is not None and properties["num-classes"] > self.num_classes:

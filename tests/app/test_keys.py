@@ -1,5 +1,6 @@
 """Certificates and keys: what TLS and Flower's node authentication make of them."""
 
+import shutil
 import socket
 import ssl
 import stat
@@ -103,6 +104,39 @@ def test_a_key_that_was_removed_is_replaced(tmp_path):
     (place / "node.pub").unlink()
     assert {path.name for path in make_keys(tmp_path, [], ["clinic-0"])} == {"node.key", "node.pub"}
     assert (place / "node.pub").read_bytes() != old
+
+
+def test_the_authority_may_be_kept_elsewhere_until_something_is_to_be_signed(tmp_path):
+    make_keys(tmp_path, HOSTS, ["clinic-0"])
+    trusted = (tmp_path / "server" / "ca.crt").read_bytes()
+    (tmp_path / "authority").rename(tmp_path / "safe")
+    made = make_keys(tmp_path, HOSTS, ["clinic-0", "clinic-1"])
+    assert {path.name for path in made} == {"node.key", "node.pub", "ca.crt"}
+    assert {path.read_bytes() for path in tmp_path.glob("s*/**/ca.crt")} == {trusted}
+    with pytest.raises(SettingsError, match="is to be signed, and the authority is not here"):
+        make_keys(tmp_path, ["another.example.org"], [])
+
+
+def test_a_new_authority_signs_the_servers_certificate_anew(tmp_path):
+    make_keys(tmp_path, HOSTS, ["clinic-0"])
+    place = tmp_path / "server"
+    shutil.rmtree(tmp_path / "authority")
+    (place / "ca.crt").unlink()
+    assert place / "server.crt" in make_keys(tmp_path, [], [])
+    own, authority = (x509.load_pem_x509_certificate((place / n).read_bytes()) for n in ("server.crt", "ca.crt"))
+    own.verify_directly_issued_by(authority)
+
+
+def test_keys_that_are_no_pair_are_named_not_replaced(tmp_path):
+    make_keys(tmp_path, HOSTS, ["clinic-0", "clinic-1"])
+    mine, other = (tmp_path / "sites" / name / "node.pub" for name in ("clinic-0", "clinic-1"))
+    mine.write_bytes(other.read_bytes())
+    with pytest.raises(SettingsError, match=r"clinic-0/node\.pub is not of .*clinic-0/node\.key"):
+        make_keys(tmp_path, HOSTS, ["clinic-0"])
+    assert mine.read_bytes() == other.read_bytes()
+    text = other.read_text().strip() + " somebody@their.host\n"  # as ssh-keygen writes it
+    other.write_text(text)
+    assert make_keys(tmp_path, HOSTS, ["clinic-1"]) == [] and other.read_text() == text
 
 
 def test_mistakes_are_named(tmp_path):

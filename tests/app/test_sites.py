@@ -1,5 +1,6 @@
 """Admitting and removing sites; tests/e2e/test_secured.py does it at a real SuperLink."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from fedivon_app import sites
 from fedivon_app.cli import main
 from fedivon_app.core.settings import SettingsError
 from fedivon_app.keys import make_keys
-from fedivon_app.sites import Site, _read, admit, remove
+from fedivon_app.sites import GONE, Site, _read, admit, remove
 
 
 class Register:
@@ -19,12 +20,17 @@ class Register:
         self.calls: list[tuple[str, str | int]] = []
 
     def register(self, public_key: Path, name: str) -> None:
+        assert _read(public_key) not in [site.public_key for site in self.known]  # Flower admits a key once, for ever
         self.calls.append(("register", name))
         self.known.append(Site(name, 100 + len(self.calls), "registered", "2026-01-01", _read(public_key)))
 
     def unregister(self, node: int) -> None:
         self.calls.append(("unregister", node))
-        self.known = [site for site in self.known if site.node != node]
+        self.known = [replace(site, status=GONE) if site.node == node else site for site in self.known]
+
+    @property
+    def admitted(self) -> list[str]:
+        return [site.name for site in self.known if site.status != GONE]
 
 
 @pytest.fixture
@@ -37,7 +43,7 @@ def test_a_site_is_admitted_once(link, tmp_path):
     make_keys(tmp_path, ["localhost"], ["north", "south"])
     assert list(admit(link, tmp_path, ["north", "south"])) == ["north: admitted", "south: admitted"]
     assert list(admit(link, tmp_path, ["north"])) == ["north: was admitted before"]
-    assert [site.name for site in link.known] == ["north", "south"]
+    assert link.admitted == ["north", "south"]
 
 
 def test_a_new_key_takes_the_place_of_the_old_one(link, tmp_path):
@@ -49,7 +55,7 @@ def test_a_new_key_takes_the_place_of_the_old_one(link, tmp_path):
     make_keys(tmp_path, ["localhost"], ["north"])
     assert list(admit(link, tmp_path, ["north"])) == ["north: admitted, and its former key shut out"]
     assert link.calls[-2:] == [("register", "north"), ("unregister", old.node)]
-    (north,) = [site for site in link.known if site.name == "north"]
+    (north,) = [site for site in link.known if site.name == "north" and site.status != GONE]
     assert north.public_key == _read(tmp_path / "sites" / "north" / "node.pub") != old.public_key
 
 
@@ -69,7 +75,19 @@ def test_removing(link, tmp_path):
     with pytest.raises(SettingsError, match="no site is called west; there are: north, south"):
         list(remove(link, ["north", "west"]))
     assert list(remove(link, ["north"])) == ["north: shut out"]
-    assert [site.name for site in link.known] == ["south"]
+    assert link.admitted == ["south"]
+    with pytest.raises(SettingsError, match="no site is called north"):
+        list(remove(link, ["north"]))
+
+
+def test_a_key_that_was_shut_out_stays_out_and_the_others_get_in(link, tmp_path):
+    make_keys(tmp_path, ["localhost"], ["north", "south"])
+    list(admit(link, tmp_path, ["north"]))
+    list(remove(link, ["north"]))
+    first, second = admit(link, tmp_path, ["north", "south"])
+    assert (
+        first.startswith("north: its key was shut out, for ever; remove its node.key") and second == "south: admitted"
+    )
 
 
 def test_the_command_needs_a_superlink_that_answers(monkeypatch, capsys):

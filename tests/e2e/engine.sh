@@ -7,22 +7,25 @@ set -euo pipefail
 
 say() { echo "engine: $*" >&2; }
 started=()
-finish() { for pid in "${started[@]}"; do kill "$pid" 2>/dev/null || true; wait "$pid" 2>/dev/null || true; done; }
+shelf=
+finish() { [ -z "$shelf" ] || rm -rf "$shelf"; for pid in "${started[@]}"; do kill "$pid" 2>/dev/null || true; wait "$pid" 2>/dev/null || true; done; }
 trap finish EXIT
 
+install() {
+    [ $# -gt 0 ] || return 0
+    say "installing $*"
+    apt-get update >/dev/null && apt-get install --yes --no-install-recommends "$@" >/dev/null
+}
+
 folder=${FEDIVON_ENGINE-/var/tmp/fedivon-engine}
+mkdir -p "$folder"
 if ! docker info >/dev/null 2>&1; then
     [ "$(id -u)" = 0 ] || { say "no engine runs, and only root can start one"; exit 1; }
     packages=()
     command -v dockerd >/dev/null || packages+=(docker.io)
     docker compose version >/dev/null 2>&1 || command -v docker-compose >/dev/null || packages+=(docker-compose)
-    command -v debootstrap >/dev/null || packages+=(debootstrap)
     command -v iptables >/dev/null || packages+=(iptables)
-    if [ ${#packages[@]} -gt 0 ]; then
-        say "installing ${packages[*]}"
-        apt-get update >/dev/null && apt-get install --yes --no-install-recommends "${packages[@]}" >/dev/null
-    fi
-    mkdir -p "$folder"
+    install "${packages[@]}"
     export DOCKER_HOST=unix://$folder/docker.sock
     for driver in overlay2 vfs; do # vfs works everywhere, and copies every layer
         say "starting dockerd with $driver, log in $folder/dockerd.log"
@@ -45,6 +48,7 @@ if [ -z "${FEDIVON_BASE_IMAGE-}" ] && ! docker image inspect python:3.11-slim >/
     export FEDIVON_BASE_IMAGE=fedivon-base
     if ! docker image inspect $FEDIVON_BASE_IMAGE >/dev/null 2>&1; then
         say "python:3.11-slim cannot be pulled: debootstrap makes a base image"
+        command -v debootstrap >/dev/null || install debootstrap
         root=$(mktemp -d)
         debootstrap --variant=minbase --include=python3,python3-venv,python3-pip,ca-certificates bookworm "$root" >"$folder/debootstrap.log"
         tar -C "$root" -c . | docker import - $FEDIVON_BASE_IMAGE >/dev/null

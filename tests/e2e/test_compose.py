@@ -77,7 +77,8 @@ class Stack:
         return self
 
     def __exit__(self, *_) -> None:
-        self("down", "--volumes", "--remove-orphans", "--timeout", "5")
+        profiles = [word for name in ("run", "insecure", "doctor") for word in ("--profile", name)]
+        self(*profiles, "down", "--volumes", "--remove-orphans", "--timeout", "5")
 
     def __call__(self, *words: str) -> str:
         done = subprocess.run(
@@ -171,7 +172,7 @@ def test_a_server_and_a_site_apart(stack, tmp_path_factory):
     words = {"FEDIVON_HOST": gateway, "FEDIVON_SITES": "north south"}
     with Stack(hosts[0], "deploy/server.yml", **words) as server:
         keys = hosts[0] / "deploy" / "keys" / "sites" / "north"
-        where = {"FEDIVON_SUPERLINK": f"{gateway}:{server.environment['FEDIVON_PORT']}"}
+        where = {"FEDIVON_SERVER": f"{gateway}:{server.environment['FEDIVON_PORT']}"}
         site = Stack(hosts[1], "deploy/site.yml", FEDIVON_SITE="north", FEDIVON_PARTITION="0", **where)
         shutil.copytree(keys, hosts[1] / "deploy" / "keys" / "site")
         (hosts[1] / "deploy" / "data").mkdir()
@@ -179,6 +180,8 @@ def test_a_server_and_a_site_apart(stack, tmp_path_factory):
         assert "north: admitted" in server("run", "--rm", "fedivon", "sites", "--keys", "/keys", "--admit", "north")
         with site:
             assert "nothing to fix" in site("run", "--rm", "doctor")
+            inside = site("exec", "-T", "supernode", "find", "/app", "-name", "*.key", "-o", "-name", "site.npz")
+            assert not inside.split(), "keys or data were built into the image"
             server("run", "--rm", "fedivon", "run", "sites", *SHORT, "data.clients=1")
             assert "north, round 2: trained on" in site.logs("supernode")
     (record, _) = the_run(hosts[0] / "deploy" / "runs", "fedivon").metrics()

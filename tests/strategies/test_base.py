@@ -277,6 +277,25 @@ def test_a_node_that_comes_back_with_another_id_takes_its_place_again():
     assert sorted(nodes.queried) == [0, 1, 1]  # the old id, which Flower lists for a while, is not called again
 
 
+def test_a_site_that_asks_for_anothers_partition_later_on_is_refused_until_it_mends_that(caplog):
+    properties = {0: {"name": "north"}, 1: {"name": "south"}, 2: {"name": "west", "partition-id": 1}}
+    nodes, strategy = Nodes(2, good, properties=properties), fedivon()
+
+    def change(server_round, payload, record):
+        merged.append([client["partition"] for client in record["clients"]])
+        if server_round in (1, 3):
+            nodes.ids[999] = 2
+        elif server_round == 2:
+            nodes.ids.pop(999)
+            properties[2] = {"name": "west"}
+
+    merged = []
+    strategy.payload = Payload(Posterior(np.zeros(4), np.ones(4)))
+    strategy.start(nodes, strategy.arrays(), 4, 1.0, on_round=change)
+    assert merged == [[0, 1], [0, 1], [0, 1], [0, 1, 2]]
+    assert "round 2: node 999 cannot take part: partition 1: two nodes ask for it (node 107 has it)" in caplog.text
+
+
 def test_the_log_has_a_line_for_every_event_with_round_site_and_reason(caplog):
     def reply(partition, message):
         if partition == 1 and message.content["config"]["round"] == 2:
