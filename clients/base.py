@@ -109,7 +109,7 @@ class PosteriorClient(NumPyClient):
         start = self.codec.decode(dict(zip(config["keys"], parameters, strict=True)))
         memory = self.memory(config)
         task = replace(self.task(config), extras=dict(start.extras))
-        if self.remembers or self.personalises:
+        if self.goes_on(self.settings):
             task.memory.update(memory.recall(config.get("last-merged", 0)))
         self.flat.load(start.posterior.mean)
         if start.buffers is not None:
@@ -125,6 +125,12 @@ class PosteriorClient(NumPyClient):
         metrics = {"loss": float(self.loss_sum) / max(self.steps, 1), **self.metrics}
         metrics["seconds"] = time.perf_counter() - began
         return [result[key] for key in config["keys"] if result], len(task.labels), metrics
+
+    @classmethod
+    def goes_on(cls, settings: Settings) -> bool:
+        """Whether a client's round depends on what it kept in earlier ones. If not, the training of one that neither
+        reports nor is scored is seen by nobody."""
+        return cls.remembers is True or cls.personalises
 
     @property
     def keeps_personal(self) -> bool:

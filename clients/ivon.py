@@ -12,7 +12,7 @@ from clients.base import PosteriorClient, Task
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.ivon import IVON
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.core.settings import PosteriorClientSettings
+from fedivon_app.core.settings import PosteriorClientSettings, Settings
 
 
 class OptimizerSettings(PosteriorClientSettings):
@@ -106,6 +106,10 @@ class PersonalIvonClient(IvonTrainer):
 
     Settings = PersonalIvonSettings
     personalises = True
+
+    @classmethod
+    def goes_on(cls, settings: Settings) -> bool:
+        return settings.client.beta == 0
 
     def train(self, start: Payload, task: Task) -> Posterior:
         client = self.settings.client

@@ -13,7 +13,7 @@ from torch import Tensor
 from clients.base import PosteriorClient, Task
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.core.settings import ClientSettings
+from fedivon_app.core.settings import ClientSettings, Settings
 
 
 class PointSettings(ClientSettings):
@@ -33,6 +33,10 @@ class PointClient(PosteriorClient):
 
     Settings = PointSettings
     penalty: Callable[[Tensor], Tensor] | None = None  # gradient of what a method adds to the loss, at the flat weights
+
+    @classmethod
+    def goes_on(cls, settings: Settings) -> bool:
+        return super().goes_on(settings) or settings.client.optimizer_state == "kept"
 
     @property
     def remembers(self) -> bool:

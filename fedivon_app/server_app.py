@@ -78,6 +78,7 @@ def _run(grid: Grid, run: Run, checkpoint: Checkpoint | None) -> None:
     data = settings.data.model_copy(update={"num_classes": num_classes})  # a node's own file may lack some classes
     strategy = method(settings.strategy).strategy(settings.model_copy(update={"data": data}), shape, num_classes)
     strategy.run_folder, strategy.blocks = run.folder, list(flat.slices.values())
+    strategy.clients_go_on = method(settings.strategy).client.goes_on(settings)
     strategy.summary()
     done, strategy.payload = 0, strategy.begin(flat.mean(), flat.buffers)
     strategy.first_extremes = extremes(strategy.payload.posterior)

@@ -59,6 +59,7 @@ class PosteriorStrategy(Strategy):
         self.record: dict[str, Any] = {}  # the round's line of metrics
         self._asked: list[Node] = []
         self._reporting: set[int] = set()  # the partitions whose posteriors this round is to merge
+        self.clients_go_on = True  # whether what a client does depends on what it kept in earlier rounds
         self.blocks: Sequence[slice] = ()  # of the flat vector: the network's tensors; none: one block
         self.first_extremes: dict[str, float] = {}  # of the posterior before round 1
         self.run_folder: Path | None = None
@@ -160,7 +161,7 @@ class PosteriorStrategy(Strategy):
         config = {**config, "round": server_round, "learning-rate": rate}
         chosen = self.sample(server_round)
         self._reporting = {node.partition for node in chosen}
-        if self.settings.train_all_clients:
+        if self.settings.train_all_clients and (self.clients_go_on or self._clients_are_scored(server_round)):
             chosen = list(self.roll_call.nodes.values())
         messages = self._ask(chosen, config, MessageType.TRAIN, arrays)
         self.record |= {"learning_rate": rate, "bytes_down": len(messages) * num_bytes(arrays)}
@@ -237,12 +238,15 @@ class PosteriorStrategy(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        every = self.settings.evaluation.clients_every
-        if not every or (server_round % every and server_round != self.settings.rounds):
+        if not self.settings.evaluation.clients_every or not self._clients_are_scored(server_round):
             return []
         able = [node for node in self.roll_call.nodes.values() if node.num_test]
         config = {**config, "round": server_round, "score-gm": self.has_global_model}
         return self._ask(able, config, MessageType.EVALUATE, arrays)
+
+    def _clients_are_scored(self, server_round: int) -> bool:
+        every = self.settings.evaluation.clients_every
+        return server_round == self.settings.rounds or (bool(every) and server_round % every == 0)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """The clients' scores, pooled from their sufficient statistics."""

@@ -162,6 +162,29 @@ def test_evaluation_is_of_the_received_model_on_the_clients_own_labels(strategy)
     np.testing.assert_array_equal(parameters[0], make(strategy)[1][0])
 
 
+INDEPENDENT = ["fedavg", "fedivon", "fedivon-personal", "flipout", "mc-dropout", "fedlaplace"]
+
+
+def test_which_methods_clients_go_on_from_what_they_kept():
+    found = [name for name, (_, client) in METHODS.items() if not client.goes_on(compose(settings_of, "demo", name))]
+    assert sorted(found) == sorted(INDEPENDENT)
+    for name, word in (("fedavg", "client.optimizer_state=kept"), ("fedivon-personal", "client.beta=0")):
+        assert method(name).client.goes_on(compose(settings_of, "demo", name, [word]))
+
+
+@pytest.mark.parametrize("strategy", INDEPENDENT)
+def test_what_such_a_client_did_in_earlier_rounds_does_not_matter(strategy, tmp_path):
+    def last_round(*earlier: int) -> list[np.ndarray]:
+        kept = {"run": "run", "client-state": str(tmp_path / f"{len(earlier)}"), "total-examples": 1000}
+        for server_round in (*earlier, 3):
+            client, parameters, config = make(strategy, evaluation__personal=True)
+            result = client.fit(parameters, config | kept | {"round": server_round, "last-merged": server_round - 1})
+        return result[0]
+
+    for one, other in zip(last_round(1, 2), last_round(), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def context(**node_config) -> Context:
     return Context(run_id=1, node_id=7, node_config=node_config, state=RecordDict(), run_config={})
 

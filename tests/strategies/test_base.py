@@ -363,6 +363,20 @@ def test_all_clients_can_train_while_only_those_sampled_report():
     assert [c["partition"] for c in first["clients"]] == sampled  # the same clients as where only they train
 
 
+def test_those_whose_training_nobody_would_see_are_spared():
+    asked = {}
+
+    def reply(partition, message):
+        asked.setdefault(message.content["config"]["round"], []).append(partition)
+        return good(partition, message)
+
+    evaluation = {"clients_every": 3}
+    strategy = fedivon(train_all_clients=True, clients_per_round=2, rounds=5, evaluation=evaluation)
+    strategy.clients_go_on = False
+    start(strategy, Nodes(4, lambda p, m: None if "evaluate" in m.metadata.message_type else reply(p, m)), rounds=5)
+    assert [len(asked[server_round]) for server_round in range(1, 6)] == [2, 2, 4, 2, 4]  # all in scored rounds
+
+
 @pytest.mark.parametrize(
     ("schedule", "rates"),
     [("constant", [1.0, 1.0, 1.0]), ("linear", [1.0, 0.6, 0.2]), ("cosine", [1.0, 0.6, 0.2])],
