@@ -78,5 +78,7 @@ if [ -z "${FEDIVON_BASE_IMAGE-}" ] && ! docker image inspect python:3.11-slim >/
     export FEDIVON_PIP_FIND_LINKS FEDIVON_PIP_EXTRA_INDEX_URL
     (cd "$shelf" && exec python3 -m http.server "$port" --bind 127.0.0.1) >"$folder/http.log" 2>&1 &
     started+=($!)
+    sleep 1
+    kill -0 $! 2>/dev/null || { say "port $port is taken: set FEDIVON_SHELF_PORT"; exit 1; }
 fi
 "$@"
