@@ -47,7 +47,8 @@ def test_every_command_line_is_understood():
     for words in lines:
         options = _parser().parse_args(words[1:])
         if hasattr(options, "experiment"):
-            strategies = options.strategy if isinstance(options.strategy, list) else [options.strategy]
+            named = getattr(options, "strategy", None)
+            strategies = named if isinstance(named, list) else [named]
             for strategy in strategies:
                 compose(settings_of, options.experiment, strategy, options.set)
 
