@@ -130,7 +130,7 @@ class PosteriorClient(NumPyClient):
     def goes_on(cls, settings: Settings) -> bool:
         """Whether a client's round depends on what it kept in earlier ones. If not, the training of one that neither
         reports nor is scored is seen by nobody."""
-        return cls.remembers is True or cls.personalises
+        return cls.remembers or cls.personalises
 
     @property
     def keeps_personal(self) -> bool:
@@ -139,7 +139,7 @@ class PosteriorClient(NumPyClient):
     @property
     def keeps(self) -> bool:
         """Whether anything lasts from round to round."""
-        return self.remembers or self.keeps_personal
+        return self.goes_on(self.settings) or self.keeps_personal
 
     def memory(self, config: dict[str, Any]) -> Memory:
         """What this client keeps in this run: in the run's folder if the server says where, else on its own disk."""

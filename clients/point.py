@@ -38,10 +38,6 @@ class PointClient(PosteriorClient):
     def goes_on(cls, settings: Settings) -> bool:
         return super().goes_on(settings) or settings.client.optimizer_state == "kept"
 
-    @property
-    def remembers(self) -> bool:
-        return self.settings.client.optimizer_state == "kept"
-
     def train(self, start: Payload, task: Task) -> Posterior:
         optimizer = self.optimizer(task)
         self.descend(optimizer, task)

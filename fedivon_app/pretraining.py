@@ -33,7 +33,7 @@ def pretrain(settings: Settings, start: Payload, flat: Flat) -> Payload:
     client = method(settings.strategy).client(
         settings.model_copy(update={"client": client_settings}), Partition(0, source, train, validation)
     )
-    if client.remembers:
+    if client.goes_on(client.settings):
         raise SettingsError(
             "pretraining is for methods whose clients keep nothing from round to round, "
             f"and those of {settings.strategy} do"

@@ -1,10 +1,10 @@
-"""PosteriorStrategy against hand-made nodes: sampling, roll call, bad replies, the record of a round."""
+"""PosteriorStrategy against hand-made nodes: sampling, bad replies, the record of a round."""
 
 import re
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from flwr.app import Error, MetricRecord
 
 from fedivon_app.core.client_scores import to_metrics
 from fedivon_app.core.codec import Payload
@@ -16,70 +16,7 @@ from strategies.aggregation import RULES as MERGING
 from strategies.base import learning_rate
 from strategies.roll_call import RunError
 from strategies.weighting import RULES as WEIGHING
-
-
-def arrays_of(**named) -> ArrayRecord:
-    return ArrayRecord({name: Array(np.asarray(value, np.float32)) for name, value in named.items()})
-
-
-class Nodes:
-    """A grid of hand-made nodes; `reply(partition, message)` gives a node's records, an Error, or None for silence."""
-
-    def __init__(self, count: int, reply, first_id: int = 100, properties=None):
-        self.reply, self.properties = reply, properties or {}
-        self.ids = {first_id + 7 * partition: partition for partition in range(count)}
-        self.queried: list[int] = []
-
-    def get_node_ids(self):
-        return reversed(list(self.ids))
-
-    def push_messages(self, messages):
-        self.replies = [self._answer(message) for message in messages]
-        return [message.metadata.message_id for message in messages]
-
-    def pull_messages(self, message_ids):
-        there = (reply for reply in reversed(self.replies) if reply is not None)
-        return [reply for reply in there if reply.metadata.reply_to_message_id in message_ids]
-
-    def send_and_receive(self, messages, *, timeout=None):
-        return self.pull_messages(self.push_messages(messages))
-
-    def _answer(self, message):
-        node_id = message.metadata.dst_node_id
-        partition = self.ids[node_id]
-        message.metadata._message_id = f"message-{node_id}"  # what a SuperLink would set
-        if message.metadata.message_type == "query":
-            self.queried.append(partition)
-            known = {"partition-id": partition, "num-train": 10 * (partition + 1), "num-test": 5, "shape": [4]}
-            content = {"properties": ConfigRecord(known | {"num-classes": 3} | self.properties.get(partition, {}))}
-        else:
-            content = self.reply(partition, message)
-        if content is None:
-            return None
-        if isinstance(content, Error):
-            return Message(content, reply_to=message)
-        return Message(RecordDict(content), reply_to=message)
-
-
-def good(partition, message, **changes):
-    mean = np.full(4, partition, np.float32)
-    arrays = {"mean": mean, "precision": np.ones(4)} | changes
-    metrics = {"num-examples": 10 * (partition + 1), "loss": 0.5 * partition, "seconds": 0.1}
-    return {"posterior": arrays_of(**arrays), "metrics": MetricRecord(metrics)}
-
-
-def fedivon(**values):
-    common = {"experiment": "test", "strategy": "fedivon", "merge": {"rule": "product"}, "rounds": 3}
-    return method("fedivon").strategy(settings_of("fedivon").model_validate(common | values), (4,), 3)
-
-
-def start(strategy, nodes, rounds=1, **options):
-    records = []
-    strategy.payload = Payload(Posterior(np.zeros(4), np.ones(4)))
-    strategy.start(
-        nodes, strategy.arrays(), rounds, 0.2, on_round=lambda r, p, record: records.append(record), **options
-    )
-    return records
+from tests.strategies.nodes import Nodes, arrays_of, fedivon, good, start
 
 
 def test_merges_good_replies_weighted_by_size():
@@ -222,101 +159,6 @@ def test_a_resumed_run_samples_as_if_it_had_not_stopped():
     whole = start(fedivon(clients_per_round=2), Nodes(6, good), rounds=3)
     rest = start(fedivon(clients_per_round=2), Nodes(6, good), rounds=3, first_round=3)
     assert [r["clients"] for r in rest] == [whole[2]["clients"]]
-
-
-@pytest.mark.parametrize(
-    ("properties", "says"),
-    [
-        ({1: {"error": "no such file: site.npz"}}, "partition 1: no such file: site.npz"),
-        ({1: {"shape": [5]}}, r"partition 1: its inputs have shape \(5,\), the server's model takes \(4,\)"),
-        ({1: {"num-classes": 7}}, "partition 1: it has 7 classes, the server's model 3"),
-        ({1: {"partition-id": 0}}, "partition 0: two nodes ask for it"),
-    ],
-)
-def test_a_node_that_cannot_work_is_named_before_anything_is_trained(properties, says):
-    def never(partition, message):
-        raise AssertionError("trained")
-
-    with pytest.raises(RunError, match=says):
-        start(fedivon(), Nodes(2, never, properties=properties))
-
-
-def test_missing_nodes_are_waited_for_then_named():
-    with pytest.raises(RunError, match="the federation has 2 nodes .* data.clients asks for 5"):
-        start(fedivon(data={"clients": 5}, server={"node_timeout": 0.1}), Nodes(2, good))
-    with pytest.raises(RunError, match="clients_per_round is 3, but the federation has 2 clients"):
-        start(fedivon(clients_per_round=3), Nodes(2, good))
-
-
-def test_a_node_that_joins_later_is_called_and_takes_part():
-    nodes = Nodes(2, good)
-    strategy = fedivon()
-
-    def join(server_round, payload, record):
-        nodes.ids[999] = 2
-        records.append(record)
-
-    records = []
-    strategy.payload = Payload(Posterior(np.zeros(4), np.ones(4)))
-    strategy.start(nodes, strategy.arrays(), 2, 1.0, on_round=join)
-    assert [len(r["clients"]) for r in records] == [2, 3]
-    assert sorted(nodes.queried) == [0, 1, 2]
-
-
-def test_a_node_that_comes_back_with_another_id_takes_its_place_again():
-    asked = []
-
-    def reply(partition, message):
-        asked.append(message.metadata.dst_node_id)
-        return good(partition, message)
-
-    nodes, strategy = Nodes(2, reply), fedivon()
-    strategy.payload = Payload(Posterior(np.zeros(4), np.ones(4)))
-    strategy.start(nodes, strategy.arrays(), 3, 1.0, on_round=lambda *_: nodes.ids.update({999: 1}))
-    assert asked == [100, 107, 100, 999, 100, 999]
-    assert sorted(nodes.queried) == [0, 1, 1]  # the old id, which Flower lists for a while, is not called again
-
-
-def test_a_site_that_asks_for_anothers_partition_later_on_is_refused_until_it_mends_that(caplog):
-    properties = {0: {"name": "north"}, 1: {"name": "south"}, 2: {"name": "west", "partition-id": 1}}
-    nodes, strategy = Nodes(2, good, properties=properties), fedivon()
-
-    def change(server_round, payload, record):
-        merged.append([client["partition"] for client in record["clients"]])
-        if server_round in (1, 3):
-            nodes.ids[999] = 2
-        elif server_round == 2:
-            nodes.ids.pop(999)
-            properties[2] = {"name": "west"}
-
-    merged = []
-    strategy.payload = Payload(Posterior(np.zeros(4), np.ones(4)))
-    strategy.start(nodes, strategy.arrays(), 4, 1.0, on_round=change)
-    assert merged == [[0, 1], [0, 1], [0, 1], [0, 1, 2]]
-    assert "round 2: node 999 cannot take part: partition 1: two nodes ask for it (node 107 has it)" in caplog.text
-
-
-def test_the_log_has_a_line_for_every_event_with_round_site_and_reason(caplog):
-    def reply(partition, message):
-        if partition == 1 and message.content["config"]["round"] == 2:
-            return Error(2, "out of memory")
-        return good(partition, message)
-
-    def leave_and_come(server_round, payload, record):
-        changes = {1: lambda: nodes.ids.pop(100), 2: lambda: nodes.ids.update({999: 0})}
-        changes.get(server_round, lambda: None)()
-
-    names = {0: {"name": "north"}, 1: {"name": "south"}}
-    nodes, strategy = Nodes(3, reply, properties=names), fedivon()
-    strategy.payload = Payload(Posterior(np.zeros(4), np.ones(4)))
-    with caplog.at_level("INFO", "fedivon"):
-        strategy.start(nodes, strategy.arrays(), 3, 1.0, on_round=leave_and_come)
-    told = [line for line in caplog.messages if line.startswith("round ")]
-    assert told == [
-        "round 2: node 100 of partition 0 (north) is gone",
-        "round 2: dropped the reply of partition 1 (south): out of memory",
-        "round 3: node 999 joins as partition 0 (north)",
-    ]
 
 
 def test_batch_norm_statistics_are_averaged_by_size():

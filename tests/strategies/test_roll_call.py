@@ -1,0 +1,105 @@
+"""The roll call: who cannot work, who is late, who leaves and comes back, and what the log says of it."""
+
+import numpy as np
+import pytest
+from flwr.app import Error
+
+from fedivon_app.core.codec import Payload
+from fedivon_app.core.posterior import Posterior
+from strategies.roll_call import RunError
+from tests.strategies.nodes import Nodes, fedivon, good, start
+
+
+@pytest.mark.parametrize(
+    ("properties", "says"),
+    [
+        ({1: {"error": "no such file: site.npz"}}, "partition 1: no such file: site.npz"),
+        ({1: {"shape": [5]}}, r"partition 1: its inputs have shape \(5,\), the server's model takes \(4,\)"),
+        ({1: {"num-classes": 7}}, "partition 1: it has 7 classes, the server's model 3"),
+        ({1: {"partition-id": 0}}, "partition 0: two nodes ask for it"),
+    ],
+)
+def test_a_node_that_cannot_work_is_named_before_anything_is_trained(properties, says):
+    def never(partition, message):
+        raise AssertionError("trained")
+
+    with pytest.raises(RunError, match=says):
+        start(fedivon(), Nodes(2, never, properties=properties))
+
+
+def test_missing_nodes_are_waited_for_then_named():
+    with pytest.raises(RunError, match="the federation has 2 nodes .* data.clients asks for 5"):
+        start(fedivon(data={"clients": 5}, server={"node_timeout": 0.1}), Nodes(2, good))
+    with pytest.raises(RunError, match="clients_per_round is 3, but the federation has 2 clients"):
+        start(fedivon(clients_per_round=3), Nodes(2, good))
+
+
+def test_a_node_that_joins_later_is_called_and_takes_part():
+    nodes = Nodes(2, good)
+    strategy = fedivon()
+
+    def join(server_round, payload, record):
+        nodes.ids[999] = 2
+        records.append(record)
+
+    records = []
+    strategy.payload = Payload(Posterior(np.zeros(4), np.ones(4)))
+    strategy.start(nodes, strategy.arrays(), 2, 1.0, on_round=join)
+    assert [len(r["clients"]) for r in records] == [2, 3]
+    assert sorted(nodes.queried) == [0, 1, 2]
+
+
+def test_a_node_that_comes_back_with_another_id_takes_its_place_again():
+    asked = []
+
+    def reply(partition, message):
+        asked.append(message.metadata.dst_node_id)
+        return good(partition, message)
+
+    nodes, strategy = Nodes(2, reply), fedivon()
+    strategy.payload = Payload(Posterior(np.zeros(4), np.ones(4)))
+    strategy.start(nodes, strategy.arrays(), 3, 1.0, on_round=lambda *_: nodes.ids.update({999: 1}))
+    assert asked == [100, 107, 100, 999, 100, 999]
+    assert sorted(nodes.queried) == [0, 1, 1]  # the old id, which Flower lists for a while, is not called again
+
+
+def test_a_site_that_asks_for_anothers_partition_later_on_is_refused_until_it_mends_that(caplog):
+    properties = {0: {"name": "north"}, 1: {"name": "south"}, 2: {"name": "west", "partition-id": 1}}
+    nodes, strategy = Nodes(2, good, properties=properties), fedivon()
+
+    def change(server_round, payload, record):
+        merged.append([client["partition"] for client in record["clients"]])
+        if server_round in (1, 3):
+            nodes.ids[999] = 2
+        elif server_round == 2:
+            nodes.ids.pop(999)
+            properties[2] = {"name": "west"}
+
+    merged = []
+    strategy.payload = Payload(Posterior(np.zeros(4), np.ones(4)))
+    strategy.start(nodes, strategy.arrays(), 4, 1.0, on_round=change)
+    assert merged == [[0, 1], [0, 1], [0, 1], [0, 1, 2]]
+    assert "round 2: node 999 cannot take part: partition 1: two nodes ask for it (node 107 has it)" in caplog.text
+
+
+def test_the_log_has_a_line_for_every_event_with_round_site_and_reason(caplog):
+    def reply(partition, message):
+        if partition == 1 and message.content["config"]["round"] == 2:
+            return Error(2, "out of memory")
+        return good(partition, message)
+
+    def leave_and_come(server_round, payload, record):
+        changes = {1: lambda: nodes.ids.pop(100), 2: lambda: nodes.ids.update({999: 0})}
+        changes.get(server_round, lambda: None)()
+
+    names = {0: {"name": "north"}, 1: {"name": "south"}}
+    nodes, strategy = Nodes(3, reply, properties=names), fedivon()
+    strategy.payload = Payload(Posterior(np.zeros(4), np.ones(4)))
+    with caplog.at_level("INFO", "fedivon"):
+        strategy.start(nodes, strategy.arrays(), 3, 1.0, on_round=leave_and_come)
+    told = [line for line in caplog.messages if line.startswith("round ")]
+    assert told == [
+        "round 2: node 100 of partition 0 (north) is gone",
+        "round 2: dropped the reply of partition 1 (south): out of memory",
+        "round 3: node 999 joins as partition 0 (north)",
+    ]
