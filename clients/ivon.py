@@ -29,6 +29,10 @@ class OptimizerSettings(PosteriorClientSettings):
     clip_radius: float | None = Field(None, gt=0, description="bound on a coordinate's preconditioned gradient")
     debias: bool = True
     rescale_lr: bool = True
+    antithetic: bool = Field(
+        False,
+        description="every second weight sample mirrors the one before: half the random numbers, a steadier hessian",
+    )
 
 
 class IvonSettings(OptimizerSettings):
@@ -47,7 +51,7 @@ class IvonTrainer(PosteriorClient):
     def ivon(self, task: Task, **options: Any) -> IVON:
         """The optimizer of the settings, at the network's weights."""
         client = self.settings.client
-        names = ["hess_init", "beta1", "beta2", "mc_samples", "debias", "rescale_lr"]
+        names = ["hess_init", "beta1", "beta2", "mc_samples", "debias", "rescale_lr", "antithetic"]
         given = {"lr": task.learning_rate, "clip_radius": client.clip_radius or inf}
         given |= {name: getattr(client, name) for name in names}
         return IVON(self.flat.module.parameters(), **(given | options))

@@ -11,6 +11,9 @@ It learns q(theta) = N(m, 1/s), s = ess (h + wd), by the step of Pal et al. 2025
 `wd` is the scalar weight decay with m_p = 0, or, under a Gaussian prior N(m_p, 1/s_p), the vector s_p / ess. The
 duals (v, u) are zero unless given. The buffer that is kept is d = h + wd = s/ess: with y = 1 + (1 - b2)(h_hat - h)/d
 the second line above is d <- d (1 + y^2) / 2, which is positive whatever the gradients.
+
+With `antithetic` every second sample mirrors the one before it, m - epsilon/sqrt(s) after m + epsilon/sqrt(s): each is
+a draw from q as before, a pair needs half the random numbers, and what the gradient at m adds to h_hat cancels in it.
 """
 
 from __future__ import annotations
@@ -53,6 +56,7 @@ class IVON(torch.optim.Optimizer):
         clip_radius: float = inf,
         debias: bool = True,
         rescale_lr: bool = True,
+        antithetic: bool = False,
         prior: Posterior | None = None,
         dual: tuple[np.ndarray, np.ndarray] | None = None,
     ):
@@ -75,6 +79,7 @@ class IVON(torch.optim.Optimizer):
         }
         super().__init__(params, defaults)
         self.mc_samples, self.debias, self.rescale_lr = mc_samples, debias, rescale_lr
+        self.antithetic, self._sign = antithetic, -1  # the sign of epsilon in the last sample of training
         self.current_step = 0
         self._parameters = [p for group in self.param_groups for p in group["params"]]
         if any(p.dtype != torch.float32 for p in self._parameters):
@@ -88,7 +93,7 @@ class IVON(torch.optim.Optimizer):
         self._gradient = torch.zeros_like(self._mean) if missing else flat_view(gradients)
         self._gradient_views = _split(self._gradient, self._parameters)
         self._momentum = torch.zeros_like(self._mean)
-        self._noise = torch.empty_like(self._mean)  # epsilon of theta = m + epsilon/sqrt(s)
+        self._noise = torch.empty_like(self._mean)  # epsilon of theta = m +- epsilon/sqrt(s)
         self._root = torch.empty_like(self._mean)  # 1/sqrt(d)
         self._gradient_sum = self._noise_sum = None  # only where more than one sample is drawn a step
         self._samples = 0
@@ -134,12 +139,11 @@ class IVON(torch.optim.Optimizer):
     def sampled_params(self, train: bool = False) -> Iterator[None]:
         """The parameters hold a draw from the posterior inside; with `train`, their gradient counts for `step`."""
         with torch.no_grad():
-            noise = self._noise if train else torch.empty_like(self._mean)  # a kept sample is not drawn over
+            noise, sign = self._draw_noise(train)
             torch.rsqrt(self._scaled, out=self._root)
             for group in self.param_groups:
-                part, scale = group["slice"], group["ess"] ** -0.5
-                epsilon = noise[part].normal_()  # group after group, as ivon-opt draws
-                torch.addcmul(self._mean[part], epsilon, self._root[part], value=scale, out=self._drawn[part])
+                part, scale = group["slice"], sign * group["ess"] ** -0.5
+                torch.addcmul(self._mean[part], noise[part], self._root[part], value=scale, out=self._drawn[part])
             if train:
                 self.zero_grad()
         self._show(self._drawn_views)
@@ -149,6 +153,17 @@ class IVON(torch.optim.Optimizer):
                 self._keep_sample()
         finally:
             self._show(self._mean_views)
+
+    def _draw_noise(self, train: bool) -> tuple[Tensor, int]:
+        """The next epsilon and its sign."""
+        noise, sign = torch.empty_like(self._mean), 1  # a kept sample is not drawn over
+        if train:
+            noise, sign = self._noise, -self._sign if self.antithetic else 1
+            self._sign = sign
+        if sign > 0:
+            for group in self.param_groups:  # group after group, as ivon-opt draws
+                noise[group["slice"]].normal_()
+        return noise, sign
 
     def _show(self, views: list[Tensor]) -> None:
         """The parameters hold these values from now on."""
@@ -162,14 +177,14 @@ class IVON(torch.optim.Optimizer):
         if self.mc_samples == 1 and self._samples == 1:
             return
         if self._samples == 1:
-            self._gradient_sum, self._noise_sum = gradient.clone(), self._noise * gradient
+            self._gradient_sum, self._noise_sum = gradient.clone(), (self._noise * gradient).mul_(self._sign)
         elif self._gradient_sum is None:
             raise RuntimeError(
                 f"{self._samples} samples were drawn before one step; say so with IVON(..., mc_samples={self._samples})"
             )
         else:
             self._gradient_sum.add_(gradient)
-            self._noise_sum.addcmul_(self._noise, gradient)
+            self._noise_sum.addcmul_(self._noise, gradient, value=self._sign)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
@@ -194,7 +209,7 @@ class IVON(torch.optim.Optimizer):
         return loss
 
     def _update(self, group: dict, gradient: Tensor, noise: Tensor, averaged: bool) -> None:
-        """The group's m and h; `noise` is epsilon, or already epsilon g_hat, averaged over samples."""
+        """The group's m and h; `noise` is epsilon without its sign, or epsilon g_hat averaged over samples."""
         part, decay, ess, rate = group["slice"], group["decay"], group["ess"], 1 - group["beta2"]
         mean, momentum, scaled, root = self._mean[part], self._momentum[part], self._scaled[part], self._root[part]
         dual_mean, dual_precision = (vector if vector is None else vector[part] for vector in self._dual)
@@ -202,13 +217,15 @@ class IVON(torch.optim.Optimizer):
         # y = 1 + rate (h_hat - h)/d with h_hat = sqrt(ess d) epsilon g_hat - u and h = d - decay, then d (1 + y^2)/2;
         # in units of 1/sqrt(2): c + k (epsilon g_hat + (decay - u)/sqrt(ess d)) / sqrt(d)
         growth, factor = noise[part], rate * (0.5 * ess) ** 0.5
+        free = self._drawn[part]  # nobody looks at the sample any more, but epsilon may be mirrored
         scalar = dual_precision is None and not isinstance(decay, Tensor)
         if scalar and decay and not averaged:  # in units of decay/sqrt(ess), for one pass in place of two
             unit = decay * ess**-0.5
-            torch.addcmul(root, growth, gradient[part], value=1 / unit, out=growth)
+            growth = torch.addcmul(root, growth, gradient[part], value=self._sign / unit, out=free)
             factor *= unit
         else:
-            growth = growth if averaged else growth.mul_(gradient[part])
+            if not averaged:
+                growth = torch.addcmul(self._constant(0), growth, gradient[part], value=self._sign, out=free)
             if scalar:
                 growth.add_(root, alpha=decay * ess**-0.5)
             else:

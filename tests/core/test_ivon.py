@@ -90,7 +90,11 @@ CURVATURE = torch.tensor([0.5, 1.0, 2.0, 4.0])
 CENTRE = torch.tensor([1.0, -2.0, 0.5, 3.0])
 
 
-def test_posterior_of_bayesian_linear_regression():
+SAMPLING = pytest.mark.parametrize("antithetic", [False, True], ids=["independent", "antithetic"])
+
+
+@SAMPLING
+def test_posterior_of_bayesian_linear_regression(antithetic):
     """y = X w + noise of variance 1, prior N(0, 1/delta): precision X'X + delta, mean (X'X + delta)^-1 X'y."""
     rng = np.random.default_rng(0)
     orthogonal = np.linalg.qr(rng.standard_normal((200, 4)))[0] * np.sqrt([60, 100, 150, 200])
@@ -100,17 +104,18 @@ def test_posterior_of_bayesian_linear_regression():
     exact_mean = (orthogonal.T @ response) / exact_precision
     design, target = torch.tensor(orthogonal, dtype=torch.float32), torch.tensor(response, dtype=torch.float32)
     weights = nn.Parameter(torch.zeros(REPLICAS, 4))
-    decay = {"ess": 200, "weight_decay": delta / 200}
-    found = fit(weights, lambda: 0.5 * (weights @ design.T - target).square().mean(1).sum(), **decay)
+    options = {"ess": 200, "weight_decay": delta / 200, "antithetic": antithetic}
+    found = fit(weights, lambda: 0.5 * (weights @ design.T - target).square().mean(1).sum(), **options)
     np.testing.assert_allclose(found.mean, exact_mean, atol=0.005)
     np.testing.assert_allclose(found.precision, exact_precision, rtol=0.03)
 
 
-def test_a_gaussian_prior_gives_the_closed_form():
+@SAMPLING
+def test_a_gaussian_prior_gives_the_closed_form(antithetic):
     """s = ess a + s_p, m = (ess a c + s_p m_p) / s."""
     prior = Posterior(np.tile([0.0, 1.0, -1.0, 2.0], REPLICAS), np.tile([5.0, 10.0, 40.0, 10.0], REPLICAS))
     prior_mean, prior_precision = prior.mean[:4], prior.precision[:4]
-    found = fit_quadratic(ess=10, prior=prior)
+    found = fit_quadratic(ess=10, prior=prior, antithetic=antithetic)
     precision = 10 * CURVATURE.numpy() + prior_precision
     mean = (10 * CURVATURE.numpy() * CENTRE.numpy() + prior_precision * prior_mean) / precision
     np.testing.assert_allclose(found.mean, mean, atol=0.01)
@@ -127,6 +132,45 @@ def test_duals_give_the_closed_form():
     mean = (10 * (CURVATURE.numpy() * CENTRE.numpy() - dual[0]) + prior_precision * prior_mean) / precision
     np.testing.assert_allclose(found.mean, mean, atol=0.01)
     np.testing.assert_allclose(found.precision, precision, rtol=0.03)
+
+
+def test_antithetic_samples_come_in_mirrored_pairs():
+    theta = nn.Parameter(torch.zeros(50))
+    optimizer = IVON([theta], lr=0.1, ess=100, beta2=0.9, antithetic=True)
+    epsilons = []
+    for _ in range(4):  # the mean and the precision move between the two of a pair
+        mean, deviation = theta.detach().clone(), optimizer.precision.rsqrt()
+        with optimizer.sampled_params(train=True):
+            epsilons.append((theta.detach() - mean) / deviation)
+            (3 * theta).sum().backward()
+        optimizer.step()
+        with optimizer.sampled_params():  # a look at another sample does not part the pair
+            pass
+    torch.testing.assert_close(epsilons[1], -epsilons[0], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(epsilons[3], -epsilons[2], rtol=1e-4, atol=1e-5)
+    assert float((epsilons[2] - epsilons[0]).abs().min()) > 0
+    assert abs(float(torch.stack(epsilons[::2]).std()) - 1) < 0.25
+
+
+def test_the_hessian_of_an_antithetic_pair_does_not_see_the_slope():
+    """On 0.5 a (theta - c)^2 the two h_hat of a pair average to a epsilon^2, however far away c is."""
+
+    def after_one_step(centre: float, antithetic: bool):
+        theta = nn.Parameter(torch.zeros(50))
+        optimizer = IVON([theta], lr=0.0, ess=100, beta2=0.9, weight_decay=0, mc_samples=2, antithetic=antithetic)
+        torch.manual_seed(5)
+        for _ in range(2):
+            with optimizer.sampled_params(train=True):
+                (0.5 * 2.0 * (theta - centre) ** 2).sum().backward()
+        optimizer.step()
+        torch.manual_seed(5)
+        return optimizer.hess, torch.randn(50)
+
+    near, epsilon = after_one_step(0.0, True)
+    found = 2.0 * epsilon**2
+    torch.testing.assert_close(near, 0.9 + 0.1 * found + 0.5 * 0.01 * (1 - found) ** 2, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(after_one_step(30.0, True)[0], near, rtol=1e-3, atol=1e-3)
+    assert float((after_one_step(30.0, False)[0] - after_one_step(0.0, False)[0]).abs().mean()) > 1
 
 
 def step_with(optimizer, parameter, gradient):
