@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Literal
 
 import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor, nn
+from torch.func import functional_call, vmap
 
 from clients import personal
 from clients.base import Task
@@ -75,22 +77,27 @@ class PFedVEMClient(MeanFieldClient):
         self.descend(head, batches, self.optimizer(head.parameters(), client.head_rate(task)), prior, 1.0, "sum")
 
     def learn_base(self, head: MeanField, task: Task) -> None:
-        """Mean NLL over draws of the head; the base's own gradient is taken once, with the sum of what they ask for."""
-        client, flat = self.settings.client, self.flat
+        """Mean NLL over draws of the head, all of them at once on the base's features."""
+        client, flat, draws = self.settings.client, self.flat, self.settings.client.mc_samples
         head.zero_gradient()
-        with alone(flat, flat.part("base", client.head)) as weights, headless(flat.module, client.head) as self.head:
+        with alone(flat, flat.part("base", client.head)) as weights, headless(flat.module, client.head) as module:
             if not weights:
                 return
             optimizer = self.optimizer(weights, task.learning_rate)
             for inputs, labels in task.batches():
                 flat.zero_gradient()
-                features = flat.module(inputs)
-                asked = features.detach().requires_grad_()
-                for _ in range(client.mc_samples):
-                    head.draw()
-                    self.loss(asked, labels).div(client.mc_samples).backward()
-                features.backward(asked.grad)
+                self.head = partial(together, module, head.draws(draws))
+                self.loss(flat.module(inputs), labels.repeat(draws)).backward()
                 optimizer.step()
+
+
+def together(head: nn.Module, draws: Tensor, features: Tensor) -> Tensor:
+    """The logits by each row of its weights, one below the other."""
+    parameters = dict(head.named_parameters())
+    parts = draws.split([parameter.numel() for parameter in parameters.values()], dim=1)
+    weights = {name: part.view(-1, *parameters[name].shape) for name, part in zip(parameters, parts, strict=True)}
+    logits = vmap(lambda own: functional_call(head, own, (features,)), randomness="different")(weights)
+    return logits.flatten(0, 1)
 
 
 @contextmanager

@@ -16,12 +16,14 @@ from fedivon_app.core.meanfield import inverse_softplus
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.settings import Settings as AppSettings
 from strategies.base import MergeSettings, PosteriorStrategy
-from strategies.fedavg import FedAvg
+from strategies.fedavg import FedAvg, PointMergeSettings
 from strategies.guard import lower_median
 from strategies.parts import KnowsHead
 from strategies.wire import Reply
 
 log = logging.getLogger("fedivon")
+
+STREAM = 0x68656164  # of the seed: the head before round 1
 
 
 class PFedBayes(PosteriorStrategy):
@@ -49,11 +51,25 @@ class PFedVEM(KnowsHead, FedAvg):
     """pFedVEM's server (Zhu et al. 2023): the base averaged by data size, the head by confidence.
 
     mu = sum(m_k / rho_k^2) / sum(1 / rho_k^2) over the head, with rho_k^2 a client's metric `head_variance`.
+    The head begins at N(0, head_init^2), as in the official code: clients draw theirs with deviation 1 around it, and
+    would lose a network's small first weights in the noise, so that each would find features of its own.
     """
+
+    class Settings(PointMergeSettings):
+        head_init: float | None = Field(
+            1.0, gt=0, description="standard deviation of the head's weights before round 1; none: as the model has it"
+        )
 
     def __init__(self, settings: AppSettings, shape: tuple[int, ...] = (), num_classes: int | None = None):
         super().__init__(settings, shape, num_classes)
         self.network = shape, num_classes
+
+    def initial(self, mean: np.ndarray) -> Posterior:
+        settings, begin = self.settings, mean.copy()
+        if settings.merge.head_init is not None:
+            rng = np.random.default_rng([settings.seed, STREAM])
+            begin[self.head] = rng.normal(0, settings.merge.head_init, begin[self.head].shape)
+        return super().initial(begin)
 
     def merge(self, replies: Sequence[Reply], weights: np.ndarray, previous: Posterior) -> Posterior:
         merged = super().merge(replies, weights, previous)

@@ -26,8 +26,8 @@ def test_every_method_is_in_the_table_and_has_a_file_of_its_papers_values():
 @pytest.mark.parametrize(("name", "formula"), TABLE)
 def test_the_bytes_of_the_table_are_those_on_the_wire(name, formula, tmp_path):
     settings = compose(settings_of, "digits-regression", name, ["client.epochs=2"])
-    flat = prepare(settings)[0]
-    strategy = method(name).strategy(settings)
+    flat, (shape, classes, *_) = prepare(settings)
+    strategy = method(name).strategy(settings, shape, classes)
     strategy.payload = strategy.begin(flat.mean())
     factor, *square = (int(term.split()[0]) for term in formula.split(" + "))
     expected = factor * len(flat) + sum(square) * len(flat) ** 2

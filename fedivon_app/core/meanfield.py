@@ -122,6 +122,14 @@ class MeanField(Gaussian):
         self._epsilon.mul_(self.slope)  # from here on dtheta/drho
 
     @torch.no_grad()
+    def draws(self, count: int) -> Tensor:
+        """The next draws, a row each; the network's weights stay."""
+        epsilons = self.mean.new_empty(count, len(self))
+        for epsilon in epsilons:
+            epsilon.normal_(std=self.noise)
+        return torch.addcmul(self.mean, self.sigma, epsilons)
+
+    @torch.no_grad()
     def gather(self, weight: float = 1.0) -> None:
         """Adds weight times the gradient that `backward` left at the last draw."""
         gradient = self.flat.gradient[self.part]

@@ -35,8 +35,8 @@ def client_of(name, folder, *words):
     """Of partition 3 of the digits, and what it is sent in round 1."""
     settings = compose(settings_of, "demo", name, [*SMALL, *words])
     partition = partition_of(settings, {"partition-id": 3, "num-partitions": 20})
-    flat = prepare(settings)[0]
-    start = method(name).strategy(settings).begin(flat.mean(), flat.buffers)
+    flat, (shape, classes, *_) = prepare(settings)
+    start = method(name).strategy(settings, shape, classes).begin(flat.mean(), flat.buffers)
     return method(name).client(settings, partition, None, folder), start
 
 
@@ -81,7 +81,8 @@ EXACT = {  # many steps on all examples at once, under a prior around the first 
 def test_on_logistic_regression_the_personal_model_is_the_mean_field_posterior(name, tmp_path):
     """Where the gradient of summed loss and prior vanishes, with the curvatures' diagonal and its own for precision."""
     source = regression()
-    (own,) = federate(name, 1, STEPS | EXACT[name], {}, tmp_path, source, 1).personal
+    merge = {"head_init": None} if name == "pfedvem" else {}
+    (own,) = federate(name, 1, STEPS | EXACT[name], merge, tmp_path, source, 1).personal
     flat = Flat(build("linear", source.shape, 2))
     flat.load(own.posterior.mean)
     inputs, labels = torch.from_numpy(source.x_train), torch.from_numpy(source.y_train)
@@ -252,6 +253,28 @@ def test_pfedvem_has_a_gaussian_head_on_a_base_that_is_a_point(tmp_path):
     _, still, _ = fit(*client_of("pfedvem", tmp_path / "still", *words), other)
     np.testing.assert_allclose(still.posterior.mean[base], start.posterior.mean[base], atol=1e-5)
     np.testing.assert_allclose(still.posterior.mean[head], other.posterior.mean[head], atol=1e-3)
+
+
+def test_heads_drawn_together_teach_the_base_as_one_by_one(tmp_path):
+    """The same random numbers, and the mean of the losses under each draw."""
+    words = ["client.head_steps=0", "client.epochs=1", "client.learning_rate=0.05", "client.mc_samples=3"]
+    one, start = client_of("pfedvem", tmp_path, *words)
+    torch.manual_seed(4)
+    arrays = {"keys": ["mean"], "round": 1, "learning-rate": 0.05}
+    together = one.train(start, one.task(arrays)).mean
+    flat, head, base = one.flat, one.flat.part("head"), one.flat.part("base")
+    torch.manual_seed(4)
+    flat.load(start.posterior.mean)
+    velocity = torch.zeros_like(flat.vector)
+    for inputs, labels in one.task(arrays).batches():
+        flat.zero_gradient()
+        for _ in range(3):
+            flat.vector[head] = torch.tensor(start.posterior.mean[head]) + torch.randn(len(flat.vector[head]))
+            cross_entropy(flat.module(inputs), labels).div(3).backward()
+        velocity = 0.9 * velocity + flat.gradient
+        flat.vector[base] -= 0.05 * velocity[base]
+    np.testing.assert_allclose(together[base], flat.mean()[base], atol=1e-4)
+    assert np.abs(together[base] - start.posterior.mean[base]).max() > 0.05
 
 
 def test_a_base_under_a_head_without_doubt_learns_by_plain_sgd(tmp_path):

@@ -166,6 +166,18 @@ def test_pfedvem_weighs_bases_by_size_and_heads_by_confidence():
     np.testing.assert_allclose(merged[HEAD], (first[HEAD] * 2 + second[HEAD] * 0.5) / 2.5, atol=1e-6)
 
 
+def test_pfedvems_head_begins_where_its_clients_doubt_does_not_drown_it():
+    mean = posterior(9).mean
+    begun, again = (strategy("pfedvem").begin(mean).posterior.mean for _ in range(2))
+    np.testing.assert_array_equal(begun[:12], mean[:12])
+    np.testing.assert_array_equal(begun, again)
+    assert not np.isclose(begun[HEAD], mean[HEAD]).any()
+    np.testing.assert_array_equal(strategy("pfedvem", head_init=None).begin(mean).posterior.mean, mean)
+    wide = strategy("pfedvem", head_init=100).begin(mean).posterior.mean
+    np.testing.assert_allclose(wide[HEAD], 100 * begun[HEAD], rtol=1e-5)
+    assert 0.3 < float(begun[HEAD].std()) < 2
+
+
 @pytest.mark.parametrize("bad", [None, 0.0, -1.0, float("nan"), float("inf")])
 def test_a_head_without_a_confidence_is_left_out_by_name(bad, caplog):
     answers, previous = points(bad, 2.0), Posterior(posterior(9).mean)
