@@ -15,7 +15,7 @@ from fedivon_app.core.client_scores import from_metrics
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.settings import compose
 from fedivon_app.methods import METHODS, method, settings_of
-from fedivon_app.server_app import prepare
+from tests.clients.helpers import first_payload
 
 # bayes-admm-full takes all examples at once, and no chances; tests/clients/test_personal.py has those with a PM
 MINIBATCHES = [name for name, (_, client) in METHODS.items() if name != "bayes-admm-full" and not client.personalises]
@@ -29,9 +29,7 @@ def make(strategy: str, partition: int = 3, **overrides):
     client = method(strategy).client(
         settings, partition_of(settings, {"partition-id": partition, "num-partitions": 20})
     )
-    flat = prepare(settings)[0]
-    payload = method(strategy).strategy(settings).begin(flat.mean(), flat.buffers)
-    arrays = client.codec.encode(payload)
+    arrays = client.codec.encode(first_payload(settings))
     return (
         client,
         list(arrays.values()),

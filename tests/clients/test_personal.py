@@ -13,7 +13,7 @@ from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.predict import predict_point
 from fedivon_app.core.settings import compose
 from fedivon_app.methods import METHODS, method, settings_of
-from fedivon_app.server_app import prepare
+from tests.clients.helpers import first_payload
 
 
 def client(strategy, state, folder, *words):
@@ -23,9 +23,7 @@ def client(strategy, state, folder, *words):
 
 
 def begin(strategy):
-    settings = compose(settings_of, "demo", strategy)
-    flat = prepare(settings)[0]
-    return method(strategy).strategy(settings).begin(flat.mean(), flat.buffers)
+    return first_payload(compose(settings_of, "demo", strategy))
 
 
 @pytest.mark.parametrize("strategy", ["fedavg", "fedivon", "scaffold"])

@@ -16,7 +16,7 @@ from fedivon_app.core.models import build
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.settings import compose
 from fedivon_app.methods import method, settings_of
-from fedivon_app.server_app import prepare
+from tests.clients.helpers import first_payload
 from tests.federation import federate, initial_weights
 
 METHODS = ["local-bnn", "pfedhb", "pfedbayes", "pfedvem"]
@@ -35,9 +35,7 @@ def client_of(name, folder, *words):
     """Of partition 3 of the digits, and what it is sent in round 1."""
     settings = compose(settings_of, "demo", name, [*SMALL, *words])
     partition = partition_of(settings, {"partition-id": 3, "num-partitions": 20})
-    flat, (shape, classes, *_) = prepare(settings)
-    start = method(name).strategy(settings, shape, classes).begin(flat.mean(), flat.buffers)
-    return method(name).client(settings, partition, None, folder), start
+    return method(name).client(settings, partition, None, folder), first_payload(settings)
 
 
 def fit(one, start, own=None):
