@@ -299,7 +299,8 @@ class IVON(torch.optim.Optimizer):
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: dict) -> None:
-        """Restores hyper-parameters, mean, momentum, precision and the step count (not the prior, nor the duals)."""
+        """Restores hyper-parameters, mean, momentum, precision and the step count (not the prior, nor the duals); the
+        next sample is a new one, not the mirror of one drawn before."""
         saved = state_dict["param_groups"]
         if [g["size"] for g in saved] != [_size(g) for g in self.param_groups]:
             raise ValueError("the saved state has other parameter groups than this optimizer")
@@ -308,7 +309,7 @@ class IVON(torch.optim.Optimizer):
             if not isinstance(group["decay"], Tensor):
                 group["decay"] = group["weight_decay"]
         state = state_dict["state"]
-        self.current_step = state["step"]
+        self.current_step, self._sign = state["step"], -1
         self._momentum.copy_(state["momentum"])
         self._scaled.copy_(state["scaled"])
         self._mean.copy_(state["mean"])

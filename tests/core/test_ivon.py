@@ -152,6 +152,30 @@ def test_antithetic_samples_come_in_mirrored_pairs():
     assert abs(float(torch.stack(epsilons[::2]).std()) - 1) < 0.25
 
 
+def test_a_restored_optimizer_begins_a_new_pair():
+    def step(optimizer, theta) -> torch.Tensor:
+        with optimizer.sampled_params(train=True):
+            drawn = theta.detach().clone()
+            (3 * theta).sum().backward()
+        optimizer.step()
+        return drawn
+
+    def optimizer_of(theta) -> IVON:
+        return IVON([theta], lr=0.1, ess=100, antithetic=True)
+
+    first, other = nn.Parameter(torch.zeros(50)), nn.Parameter(torch.zeros(50))
+    used, fresh = optimizer_of(first), optimizer_of(other)
+    step(used, first)
+    state = used.state_dict()
+    for optimizer in (used, fresh):
+        optimizer.load_state_dict(state)
+    found = []
+    for optimizer, theta in ((used, first), (fresh, other)):
+        torch.manual_seed(2)
+        found.append(step(optimizer, theta))
+    torch.testing.assert_close(*found)
+
+
 def test_the_hessian_of_an_antithetic_pair_does_not_see_the_slope():
     """On 0.5 a (theta - c)^2 the two h_hat of a pair average to a epsilon^2, however far away c is."""
 
