@@ -41,6 +41,17 @@ def test_the_bytes_of_the_table_are_those_on_the_wire(name, formula, tmp_path):
     assert num_bytes(to_record(dict(zip(arrays, reply, strict=True)))) == expected
 
 
+def test_every_method_of_the_table_is_cited():
+    papers = re.split(r"\n- |; ", README.split("## The papers")[1])
+    sources = re.findall(
+        r"^\| `[a-z-]+` \| .* \| .* \| (?:the baseline of )?(.*?)(?: et al\.)? (\d{4}) \|", README, re.M
+    )
+    assert len(sources) == len(METHODS)
+    for names, year in sources:
+        wanted = [*names.split(" and "), year]
+        assert any(all(word in paper for word in wanted) for paper in papers), wanted
+
+
 def test_every_command_line_is_understood():
     lines = [line.split("#")[0].split() for line in README.splitlines() if line.startswith("fedivon ")]
     assert len(lines) >= 5
