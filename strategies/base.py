@@ -31,7 +31,7 @@ from strategies.guard import guarded, precision_shares
 from strategies.roll_call import Node, RollCall, RunError
 from strategies.weighting import RULES as WEIGHING
 from strategies.weighting import weigh
-from strategies.wire import Replies, Reply, num_bytes, reason, sort_out, to_numpy, to_record
+from strategies.wire import Replies, Reply, num_bytes, reason, record_of, sort_out, to_numpy, to_record
 
 log = logging.getLogger("fedivon")
 
@@ -251,14 +251,20 @@ class PosteriorStrategy(Strategy):
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """The clients' scores, pooled from their sufficient statistics."""
         partition_of, tallies = self._partition_of(), {}
+        missing = dict.fromkeys(partition_of.values(), "no reply in time")
         for message in replies:
             partition = partition_of.get(message.metadata.src_node_id)
+            if partition is None:  # Flower's own word about a node that is gone
+                continue
             try:
                 if message.has_error():
                     raise ValueError(reason(message))
-                tallies[partition] = client_scores.from_metrics(dict(message.content["metrics"]))
-            except (KeyError, ValueError) as error:
-                log.warning("round %d: no scores of %s: %s", server_round, self.roll_call.who(partition), error)
+                tallies[partition] = client_scores.from_metrics(record_of(message, "metrics", MetricRecord))
+                del missing[partition]
+            except ValueError as error:
+                missing[partition] = str(error)
+        for partition, why in missing.items():
+            log.warning("round %d: no scores of %s: %s", server_round, self.roll_call.who(partition), why)
         sizes = {partition: node.num_train for partition, node in self.roll_call.nodes.items()}
         found = client_scores.gathered(tallies, sizes, self.settings.evaluation.samples)
         for who, scores in found.items():

@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from flwr.app import Message, MessageType, RecordDict
+from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from fedivon_app.core.settings import Settings
-from strategies.wire import reason
+from strategies.wire import reason, record_of
 
 log = logging.getLogger("fedivon")
 
@@ -91,8 +91,12 @@ class RollCall:
                     log.warning("round %d: node %d cannot answer the roll call: %s", *words)
                 continue
             answered.add(node_id)
-            properties = dict(message.content["properties"])
-            partition = int(properties["partition-id"])
+            try:
+                properties = _properties(message)
+            except ValueError as error:
+                log.warning("round %d: node %d cannot answer the roll call: %s", server_round, node_id, error)
+                continue
+            partition = properties["partition-id"]
             if fault := self._fault(partition, properties):
                 self.refused[node_id] = f"partition {partition}: {fault}"
                 log.warning("round %d: node %d cannot take part: %s", server_round, node_id, self.refused[node_id])
@@ -118,6 +122,16 @@ class RollCall:
         if self.num_classes is not None and properties["num-classes"] > self.num_classes:
             return f"it has {properties['num-classes']} classes, the server's model {self.num_classes}"
         return None
+
+
+def _properties(message: Message) -> dict[str, Any]:
+    """What a node says of itself: its partition and, unless an error keeps it from working, its data."""
+    properties = dict(record_of(message, "properties", ConfigRecord))
+    data = {} if "error" in properties else {"num-train": int, "num-test": int, "num-classes": int, "shape": list}
+    for name, kind in {"partition-id": int, **data}.items():
+        if not isinstance(value := properties.get(name), kind) or (kind is int and value < 0):
+            raise ValueError(f"its {name} is {value}; is it a node of this app, and of the server's version?")
+    return properties
 
 
 def wait_for_nodes(grid: Grid, settings: Settings) -> int:

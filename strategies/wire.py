@@ -7,19 +7,20 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from io import BytesIO
-from math import prod
+from math import isfinite, prod
 from mmap import ACCESS_READ, MADV_DONTNEED, mmap
 from tempfile import TemporaryFile
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Message, MetricRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
 from numpy.lib.format import read_array_header_1_0, read_array_header_2_0, read_magic
 
 from fedivon_app.core.codec import Codec, Payload
 from fedivon_app.core.posterior import Posterior
 
 _LONGEST_HEADER = 1 << 16  # bytes before an array's values
+Kind = TypeVar("Kind", ArrayRecord, ConfigRecord, MetricRecord)
 
 
 @dataclass(frozen=True)
@@ -103,9 +104,8 @@ def sort_out(
         if reporting is not None and partition not in reporting:
             silent[partition] = dict(message.content.get("metrics", MetricRecord()))
             continue
-        size = num_bytes(message.content.get("posterior", ArrayRecord()))
-        total += size
-        outcome = _read(partition, message, size, codec, sent, shelf)
+        total += num_bytes(message.content.get("posterior"))
+        outcome = _read(partition, message, codec, sent, shelf)
         if isinstance(outcome, Reply):
             good.append(outcome)
         else:
@@ -115,22 +115,38 @@ def sort_out(
     return Replies(sorted(good, key=lambda reply: reply.partition), dict(sorted(dropped.items())), total, silent)
 
 
-def _read(partition: int, message: Message, size: int, codec: Codec, sent: Payload, shelf: Shelf) -> Reply | str:
+def _read(partition: int, message: Message, codec: Codec, sent: Payload, shelf: Shelf) -> Reply | str:
     """The reply, put on the shelf, or what is wrong with it."""
     try:
-        arrays, metrics = to_numpy(message.content["posterior"]), dict(message.content["metrics"])
+        record, metrics = record_of(message, "posterior", ArrayRecord), record_of(message, "metrics", MetricRecord)
+        arrays = to_numpy(record)
         payload = codec.decode(arrays, sent)
-        num_examples = int(metrics.pop("num-examples"))
-    except KeyError as error:
-        return f"the reply lacks {error}"
+        num_examples, _ = (_number(metrics, name) for name in ("num-examples", "loss"))
     except ValueError as error:
         return str(error)
-    if num_examples < 1:
-        return f"num-examples is {num_examples}"
+    if num_examples < 1 or num_examples % 1:
+        return f"num-examples is {num_examples}, not a whole number of at least 1"
     if fault := payload.fault():
         return fault
-    stored = shelf.put(arrays)
-    return Reply(partition, num_examples, size, lambda: codec.decode(stored(), sent), metrics)
+    stored, told = shelf.put(arrays), {name: value for name, value in metrics.items() if name != "num-examples"}
+    return Reply(partition, int(num_examples), num_bytes(record), lambda: codec.decode(stored(), sent), told)
+
+
+def record_of(message: Message, name: str, kind: type[Kind]) -> Kind:
+    """The record of this name and kind in a message."""
+    record = message.content.get(name)
+    if not isinstance(record, kind):
+        raise ValueError(f"the reply lacks {name!r} of the kind {kind.__name__}")
+    return record
+
+
+def _number(metrics: MetricRecord, name: str) -> float:
+    value = metrics.get(name)
+    if not isinstance(value, int | float):
+        raise ValueError(f"the reply lacks {name!r}" if value is None else f"{name} is {value}, not a number")
+    if not isfinite(value):
+        raise ValueError(f"{name} is {value}, not finite")
+    return value
 
 
 def to_numpy(record: ArrayRecord) -> dict[str, np.ndarray]:
@@ -154,8 +170,9 @@ def to_record(arrays: dict[str, np.ndarray]) -> ArrayRecord:
     return ArrayRecord({name: Array(array) for name, array in arrays.items()})
 
 
-def num_bytes(record: ArrayRecord) -> int:
-    return sum(len(array.data) for array in record.values())
+def num_bytes(record: Any) -> int:
+    """Of the arrays in a record; nothing else is counted."""
+    return sum(len(array.data) for array in record.values()) if isinstance(record, ArrayRecord) else 0
 
 
 def reason(message: Message) -> str:

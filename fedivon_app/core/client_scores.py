@@ -29,14 +29,18 @@ def to_metrics(tallies: Tallies) -> dict[str, Any]:
 
 
 def from_metrics(metrics: Mapping[str, Any]) -> dict[str, dict[str, Tally]]:
-    """The inverse of `to_metrics`; what has no such name is left alone."""
+    """The inverse of `to_metrics`; what has no such name is left alone, what cannot be scored is a ValueError."""
     values: dict[str, dict[str, dict[str, Any]]] = {}
     for key, value in metrics.items():
         who, _, rest = key.partition(".")
         way, _, name = rest.partition(".")
         if who in PLACES and name:
             values.setdefault(who, {}).setdefault(way, {})[name] = value
-    return {who: {way: Tally.from_dict(v) for way, v in ways.items()} for who, ways in values.items()}
+    found = {who: {way: Tally.from_dict(v) for way, v in ways.items()} for who, ways in values.items()}
+    for who, ways in found.items():
+        if "mean" not in ways or not all(tally.count for tally in ways.values()):
+            raise ValueError(f"the scores of the {who.upper()} are of no examples, or not at its mean")
+    return found
 
 
 def gathered(replies: Mapping[int, Tallies], sizes: Mapping[int, int], samples: int) -> dict[str, dict[str, Any]]:

@@ -60,6 +60,8 @@ class Raw:
             for name, array in arrays.items():
                 if array.shape != expected[name].shape:
                     raise ValueError(f"{name} has shape {array.shape}, not {expected[name].shape}")
+                if array.dtype.kind != "f":
+                    raise ValueError(f"{name} holds {array.dtype}, not {expected[name].dtype}")
         rest = dict(arrays)
         mean, precision = rest.pop("mean"), rest.pop("precision", None)
         kind = Dense if precision is not None and precision.ndim == 2 else Posterior

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from flwr.app import Error, MetricRecord
+from flwr.app import ConfigRecord, Error, MetricRecord
 
 from fedivon_app.core.client_scores import to_metrics
 from fedivon_app.core.codec import Payload
@@ -16,6 +16,7 @@ from strategies.aggregation import RULES as MERGING
 from strategies.base import learning_rate
 from strategies.roll_call import RunError
 from strategies.weighting import RULES as WEIGHING
+from strategies.wire import to_record
 from tests.strategies.nodes import Nodes, arrays_of, fedivon, good, start
 
 
@@ -32,6 +33,16 @@ def test_merges_good_replies_weighted_by_size():
         "smallest_precision": 1,
         "largest_precision": 1,
     }
+
+
+def metrics(**values):
+    """A reply that is good but for these metrics."""
+    return lambda p, m: good(p, m) | {"metrics": MetricRecord({"num-examples": 20, "loss": 0.5} | values)}
+
+
+def arrays_like(mean):
+    """A reply that is good but for the type of its mean."""
+    return lambda p, m: good(p, m) | {"posterior": to_record({"mean": mean, "precision": np.ones(4, np.float32)})}
 
 
 BAD = {
@@ -57,7 +68,32 @@ BAD = {
         lambda p, m: good(p, m, precision=[-1, 1, 1, 0]),
         "precision has 2 values that are not positive",
     ),
-    "zero examples": (lambda p, m: good(p, m) | {"metrics": MetricRecord({"num-examples": 0})}, "num-examples is 0"),
+    "zero examples": (metrics(**{"num-examples": 0}), "num-examples is 0, not a whole number of at least 1"),
+    "half an example": (metrics(**{"num-examples": 2.5}), "num-examples is 2.5, not a whole number"),
+    "infinitely many": (metrics(**{"num-examples": np.inf}), "num-examples is inf, not finite"),
+    "numbers of examples": (metrics(**{"num-examples": [1, 2]}), r"num-examples is \[1, 2\], not a number"),
+    "no loss": (lambda p, m: good(p, m) | {"metrics": MetricRecord({"num-examples": 5})}, "lacks 'loss'"),
+    "losses": (metrics(loss=[1.0, 2.0]), r"loss is \[1.0, 2.0\], not a number"),
+    "a loss that is NaN": (metrics(loss=np.nan), "loss is nan, not finite"),
+    "words for metrics": (
+        lambda p, m: good(p, m) | {"metrics": ConfigRecord({"num-examples": "many"})},
+        "lacks 'metrics' of the kind MetricRecord",
+    ),
+    "numbers for arrays": (
+        lambda p, m: good(p, m) | {"posterior": MetricRecord({"mean": 1.0})},
+        "lacks 'posterior' of the kind ArrayRecord",
+    ),
+    **{
+        f"{kind} for numbers": (arrays_like(values), re.escape(f"mean holds {values.dtype}, not float32"))
+        for kind, values in {
+            "letters": np.array(list("abcd")),
+            "complex numbers": np.ones(4, np.complex64),
+            "truth values": np.ones(4, bool),
+            "whole numbers": np.ones(4, int),
+            "dates": np.zeros(4, "datetime64[s]"),
+            "structures": np.zeros(4, [("a", "f4")]),
+        }.items()
+    },
 }
 
 
@@ -184,6 +220,35 @@ def test_clients_scores_are_pooled_not_averaged():
     scores = record["gm"]["clients_before_training"]
     assert scores["mean"] == pytest.approx(Tally.of(probabilities, labels).scores())
     assert [c["partition"] for c in scores["by_client"]] == [0, 1]
+
+
+UNSCORED = {
+    "an error": (Error(2, "ValueError: no data here"), "ValueError: no data here"),
+    "silence": (None, "no reply in time"),
+    "no metrics": ({}, "lacks 'metrics'"),
+    "scores in words": ({"metrics": ConfigRecord({"gm.mean.count": "many"})}, "lacks 'metrics' of the kind"),
+    "half a tally": ({"metrics": MetricRecord({"gm.mean.count": 3})}, "a tally needs 'correct'"),
+    "no examples": ({"metrics": MetricRecord(to_metrics({"gm": {"mean": Tally()}}))}, "the GM are of no examples"),
+    "samples alone": ({"metrics": MetricRecord(to_metrics({"pm": {"mc": Tally()}}))}, "the PM are of no examples"),
+}
+
+
+@pytest.mark.parametrize("kind", UNSCORED)
+def test_a_client_without_sound_scores_is_named_and_the_others_count(kind, caplog):
+    bad, why = UNSCORED[kind]
+    tally = Tally.of(np.array([[0.2, 0.8], [0.6, 0.4]]), np.array([1, 1]))
+
+    def reply(partition, message):
+        if message.metadata.message_type == "train":
+            return good(partition, message)
+        return bad if partition == 1 else {"metrics": MetricRecord(to_metrics({"gm": {"mean": tally}}))}
+
+    (record,) = start(fedivon(evaluation={"clients_every": 1}), Nodes(3, reply))
+    scores = record["gm"]["clients_before_training"]
+    assert [c["partition"] for c in scores["by_client"]] == [0, 2]
+    assert scores["mean"] == pytest.approx(tally.scores())
+    (line,) = [message for message in caplog.messages if "no scores" in message]
+    assert line.startswith("round 1: no scores of partition 1: ") and why in line
 
 
 def test_all_clients_can_train_while_only_those_sampled_report():

@@ -27,6 +27,22 @@ def test_a_node_that_cannot_work_is_named_before_anything_is_trained(properties,
         start(fedivon(), Nodes(2, never, properties=properties))
 
 
+@pytest.mark.parametrize(
+    ("properties", "says"),
+    [
+        ({"num-train": "many"}, "its num-train is many"),
+        ({"num-test": -1}, "its num-test is -1"),
+        ({"num-classes": 2.5}, "its num-classes is 2.5"),
+        ({"shape": 4}, "its shape is 4"),
+        ({"partition-id": "first"}, "its partition-id is first"),
+    ],
+)
+def test_a_node_that_answers_in_other_terms_is_named_and_left_out(properties, says, caplog):
+    (record,) = start(fedivon(), Nodes(3, good, properties={1: properties}))
+    assert [c["partition"] for c in record["clients"]] == [0, 2]
+    assert any(f"node 107 cannot answer the roll call: {says};" in message for message in caplog.messages)
+
+
 def test_missing_nodes_are_waited_for_then_named():
     with pytest.raises(RunError, match="the federation has 2 nodes .* data.clients asks for 5"):
         start(fedivon(data={"clients": 5}, server={"node_timeout": 0.1}), Nodes(2, good))
