@@ -95,8 +95,8 @@ def optimizer_steps(name: str) -> tuple[int, dict[str, float]]:
         return two_steps
 
     rivals = {
-        "IVON": stepper(lambda m: IVON(m.parameters(), lr=0.1, ess=5000), True),
-        "antithetic IVON": stepper(lambda m: IVON(m.parameters(), lr=0.1, ess=5000, antithetic=True), True),
+        "IVON": stepper(lambda m: IVON(m.parameters(), lr=0.1, ess=5000, antithetic=True), True),  # as fedivon ships it
+        "IVON, independent samples": stepper(lambda m: IVON(m.parameters(), lr=0.1, ess=5000), True),
         "ivon-opt": stepper(lambda m: ivon.IVON(m.parameters(), lr=0.1, ess=5000), True),
         "Adam": stepper(lambda m: torch.optim.Adam(m.parameters()), False),
         "fused Adam": stepper(lambda m: torch.optim.Adam(m.parameters(), fused=True), False),
@@ -129,7 +129,7 @@ def client_rounds(folder: Path) -> dict[str, float]:
     rivals = {}
     kinds = {
         "FedIvon": (IvonClient, []),
-        "FedIvon, antithetic": (IvonClient, ["client.antithetic=true"]),
+        "FedIvon, independent samples": (IvonClient, ["client.antithetic=false"]),
         "FedAvg": (PlainAdamClient, []),
         "FedAvg, fused Adam": (PointClient, []),
         "Flipout": (VariationalClient, []),
