@@ -15,6 +15,7 @@ from fedivon_app.core.settings import Settings
 from strategies.wire import reason, record_of
 
 log = logging.getLogger("fedivon")
+PAUSE = 0.5  # seconds between two looks at who is there
 
 
 class RunError(RuntimeError):
@@ -146,6 +147,6 @@ def wait_for_nodes(grid: Grid, settings: Settings) -> int:
                 f"'num-supernodes={wanted or 2}', which `fedivon run` does by itself), or lower data.clients"
             )
         before = count
-        time.sleep(0.5)
+        time.sleep(PAUSE)
         count = len(list(grid.get_node_ids()))
     return count
