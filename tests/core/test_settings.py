@@ -132,3 +132,15 @@ def test_another_model_has_options_of_its_own(conf):
     assert compose(settings_of, "lenet", overrides="model.options.hidden=[9]", conf=conf).model.options == {
         "hidden": [9]
     }
+
+
+@pytest.mark.parametrize(
+    ("experiment", "hess_init"), [("emnist-fedivon", 5.0), ("svhn-fedivon", 2.0), ("cifar10-fedivon-paper", 1.0)]
+)
+def test_the_papers_experiments_have_the_values_of_its_table_6_and_independent_samples(experiment, hess_init):
+    settings = compose(settings_of, experiment, "fedivon")
+    client = settings.client
+    assert (client.learning_rate, client.final_learning_rate, client.schedule) == (0.1, 0.01, "linear")
+    assert (client.weight_decay, client.ess, client.hess_init, client.mc_samples) == (2e-4, 5000, hess_init, 1)
+    assert (client.batch_size, client.epochs, settings.rounds, settings.evaluation.final_samples) == (32, 2, 2000, 500)
+    assert not client.antithetic
