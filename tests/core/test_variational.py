@@ -50,9 +50,9 @@ def test_the_output_has_the_mean_and_variance_of_the_weights(flipout):
     for flat, inputs in ((linear, x[None]), (convolution, x[None, :, None, None])):
         network = VariationalNetwork(flat, sigma, flipout)
         with torch.no_grad():
-            draws = torch.stack([network(inputs).flatten() for _ in range(20_000)])
-        torch.testing.assert_close(draws.mean(0), flat.module(inputs).flatten(), atol=0.03, rtol=0)
-        np.testing.assert_allclose(draws.var(0), variance, rtol=0.05)
+            draws = torch.stack([network(inputs).flatten() for _ in range(8_000)])
+        torch.testing.assert_close(draws.mean(0), flat.module(inputs).flatten(), atol=0.05, rtol=0)
+        np.testing.assert_allclose(draws.var(0), variance, rtol=0.06)
 
 
 def test_flipout_decorrelates_the_examples_of_a_minibatch():
