@@ -94,6 +94,8 @@ def _run(grid: Grid, run: Run, checkpoint: Checkpoint | None) -> None:
     hooks = {"evaluate_fn": recorder.evaluate, "on_round": recorder.record, "first_round": done + 1}
     try:
         strategy.start(grid, strategy.arrays(), last, settings.server.round_timeout, **hooks)
+        if not strategy.last_merged:
+            raise RunError(f"in {last} rounds there were never enough good replies to merge: nothing was learned")
     except RunError:
         recorder.keep_last()
         raise

@@ -35,6 +35,8 @@ from strategies.wire import Replies, Reply, num_bytes, reason, record_of, sort_o
 
 log = logging.getLogger("fedivon")
 
+PATIENCE = 3  # rounds in which every client may fail before any has trained
+
 OnRound = Callable[[int, Payload, dict[str, Any]], None]
 
 
@@ -63,6 +65,7 @@ class PosteriorStrategy(Strategy):
         self.blocks: Sequence[slice] = ()  # of the flat vector: the network's tensors; none: one block
         self.first_extremes: dict[str, float] = {}  # of the posterior before round 1
         self.run_folder: Path | None = None
+        self._failed_rounds = 0  # at the start of the run, in which every client failed
         self.last_merged: dict[int, int] = {}  # by partition, the last round in which its reply was merged
         self._saved_merged: dict[int, int] = {}  # the same in the last checkpoint
         self._settings_json = settings.model_dump_json()
@@ -217,7 +220,8 @@ class PosteriorStrategy(Strategy):
         return replies
 
     def _note(self, server_round: int, replies: Replies) -> None:
-        """The round's record of who answered what; a round in which nobody sent finite numbers ends the run."""
+        """The round's record of who answered what. One in which nobody sent finite numbers ends the run; so do a few
+        at its start in which every client fails, for then nothing would ever be learned."""
         clients = [
             {"partition": r.partition, "num_examples": r.num_examples, "bytes": r.num_bytes, **r.metrics}
             for r in replies.good
@@ -234,6 +238,12 @@ class PosteriorStrategy(Strategy):
         if replies.dropped and not replies.good and all("not finite" in why for why in replies.dropped.values()):
             whose = "; ".join(f"partition {partition}: {why}" for partition, why in replies.dropped.items())
             raise RunError(f"round {server_round}: the run diverged; no reply is finite ({whose})")
+        if self.last_merged or replies.good or replies.silent or replies.num_errors < len(replies.dropped):
+            return
+        self._failed_rounds += 1
+        if self._failed_rounds == min(PATIENCE, self.settings.rounds):
+            partition, why = next(iter(replies.dropped.items()))
+            raise RunError(f"round {server_round}: no client can train; {self.roll_call.who(partition)}: {why}")
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

@@ -44,11 +44,12 @@ class Reply:
 
 @dataclass(frozen=True)
 class Replies:
-    """A round's replies: the good ones in partition order, why others were dropped, the bytes of all, and who trained
-    without being asked for a report."""
+    """A round's replies: the good ones in partition order, why others were dropped, how many of these were errors, the
+    bytes of all, and who trained without being asked for a report."""
 
     good: list[Reply]
     dropped: dict[int, str]
+    num_errors: int
     num_bytes: int
     silent: dict[int, dict[str, Any]] = field(default_factory=dict)
 
@@ -93,13 +94,14 @@ def sort_out(
 
     `reporting` are the partitions that were asked for a posterior, None for all; the others only say that they trained.
     """
-    good, dropped, silent, total, shelf = [], {}, {}, 0, Shelf()
+    good, dropped, silent, errors, total, shelf = [], {}, {}, 0, 0, Shelf()
     for message in messages:
         partition = partition_of.get(message.metadata.src_node_id)
         if partition is None:  # Flower's own word about a node that is gone comes from nobody; its silence counts
             continue
         if message.has_error():
             dropped[partition] = reason(message)
+            errors += 1
             continue
         if reporting is not None and partition not in reporting:
             silent[partition] = dict(message.content.get("metrics", MetricRecord()))
@@ -112,7 +114,8 @@ def sort_out(
             dropped[partition] = outcome
     answered = {reply.partition for reply in good} | set(dropped) | set(silent)
     dropped |= {partition: "no reply in time" for partition in partition_of.values() if partition not in answered}
-    return Replies(sorted(good, key=lambda reply: reply.partition), dict(sorted(dropped.items())), total, silent)
+    in_order = sorted(good, key=lambda reply: reply.partition), dict(sorted(dropped.items()))
+    return Replies(*in_order, errors, total, silent)
 
 
 def _read(partition: int, message: Message, codec: Codec, sent: Payload, shelf: Shelf) -> Reply | str:
@@ -176,9 +179,12 @@ def num_bytes(record: Any) -> int:
 
 
 def reason(message: Message) -> str:
-    """The last line of a client's error: the exception's own text, which SuperNodes send as <class 'X'>:<'text'>."""
+    """The last line of a client's error: the exception's own text, which SuperNodes send as <class 'X'>:<'text'> and
+    simulated clients as Exception Y occurred. Message: text'>."""
     lines = [line.strip() for line in str(message.error.reason or "").splitlines() if line.strip()]
     if not lines:
         return f"error code {message.error.code}"
-    wrapped = re.fullmatch(r"<class '([\w.]+)'>:<(['\"])(.*)\2>", lines[-1])
-    return f"{wrapped[1]}: {wrapped[3]}" if wrapped else lines[-1]
+    if wrapped := re.fullmatch(r"<class '([\w.]+)'>:<(['\"])(.*)\2>", lines[-1]):
+        return f"{wrapped[1]}: {wrapped[3]}"
+    simulated = re.fullmatch(r"Exception \w+ occurred\. Message: (.*?)(?:['\"]>)?", lines[-1])
+    return simulated[1] if simulated else lines[-1]

@@ -13,7 +13,9 @@ from fedivon_app.evaluation import Evaluator
 from fedivon_app.methods import settings_of
 from fedivon_app.report import plot_learning
 from fedivon_app.runs import Run
-from fedivon_app.server_app import prepare, progress
+from fedivon_app.server_app import _run, prepare, progress
+from strategies.roll_call import RunError
+from tests.strategies.nodes import Nodes
 
 
 def demo(*overrides, strategy=None):
@@ -81,6 +83,18 @@ def record(server_round: int) -> dict:
         "dropped": [1],
         "seconds": {"train": 1.0, "evaluate": 0.5},
     }
+
+
+def test_a_run_that_merged_nothing_has_failed(tmp_path):
+    words = ["data.clients=2", "clients_per_round=2", "rounds=2", "server.round_timeout=0.05", "evaluation.every=0"]
+    run = Run.create(demo(*words, f"run.folder={tmp_path}"))
+    own = {"shape": [8, 8, 1], "num-classes": 10}
+    silent = Nodes(2, lambda partition, message: None, properties={0: own, 1: own})
+    with pytest.raises(
+        RunError, match="in 2 rounds there were never enough good replies to merge: nothing was learned"
+    ):
+        _run(silent, run, None)
+    assert [record["merged"] for record in run.metrics()] == [False, False]
 
 
 def test_a_round_is_shown_in_one_line():

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.e2e
 
 SMALL = ["evaluation.every=0", "evaluation.clients_every=0", "evaluation.final_samples=0"]
 REASONS = {
-    1: "the disk of this site is full",
+    1: "^the disk of this site is full$",
     2: "mean has .* values that are not finite",
     3: "length|shape|values",
     4: "precision has .* values that are not positive",

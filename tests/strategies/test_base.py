@@ -51,6 +51,12 @@ BAD = {
         lambda p, m: Error(2, "<class 'ValueError'>:<'what it kept is gone'>"),
         "^ValueError: what it kept is gone$",
     ),
+    "an error of a simulated client": (
+        lambda p, m: Error(
+            2, "<class 'X'>:<'ray::train() ...\n\nException ClientAppException occurred. Message: no data'>"
+        ),
+        "^no data$",
+    ),
     "silence": (lambda p, m: None, "no reply in time"),
     "no posterior": (lambda p, m: {"metrics": MetricRecord({"num-examples": 1})}, "lacks 'posterior'"),
     "no num-examples": (
@@ -113,6 +119,32 @@ def test_too_few_good_replies_leave_the_posterior_as_it_was():
     (record,) = start(strategy, Nodes(3, lambda p, m: None if p == 1 else good(p, m)))
     assert record["merged"] is False
     np.testing.assert_array_equal(strategy.payload.posterior.mean, 0)
+
+
+def test_a_run_in_which_every_client_fails_from_the_start_stops_and_says_why():
+    asked = []
+
+    def fails(partition, message):
+        asked.append(message.content["config"]["round"])
+        return Error(2, "Traceback ...\nValueError: the model has no head")
+
+    with pytest.raises(
+        RunError, match="^round 3: no client can train; partition 0: ValueError: the model has no head$"
+    ):
+        start(fedivon(rounds=9), Nodes(2, fails), rounds=9)
+    assert max(asked) == 3
+    with pytest.raises(RunError, match="round 2: no client can train"):
+        start(fedivon(rounds=2), Nodes(2, fails), rounds=2)
+
+
+@pytest.mark.parametrize("who", ["one trains", "one is late", "one trained before"])
+def test_failing_clients_do_not_stop_a_run_that_may_recover(who):
+    def reply(partition, message):
+        if partition == 1 or (who == "one trained before" and message.content["config"]["round"] > 1):
+            return Error(2, "ValueError: no data here")
+        return None if who == "one is late" else good(partition, message)
+
+    assert len(start(fedivon(rounds=5), Nodes(2, reply), rounds=5)) == 5
 
 
 def test_a_run_in_which_every_reply_is_nan_stops():
