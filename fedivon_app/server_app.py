@@ -44,13 +44,13 @@ def main(grid: Grid, context: Context) -> None:
             run, checkpoint = _open(context.run_config, grid)
             stack.enter_context(logs.also_in(run.folder / "log.txt"))
             _run(grid, run, checkpoint)
-        except (SettingsError, DataError, RunError) as error:
+        except (ValueError, RunError) as error:  # what the settings, the data or the clients make impossible
             for line in str(error).splitlines():
                 log.error("error: %s", line)
             if run is not None:
                 run.summarise("failed", str(error))
                 _report(run)
-            raise RunError(str(error)) from None
+            raise RunError(str(error)) from (None if isinstance(error, SettingsError | DataError | RunError) else error)
 
 
 def _open(config: dict[str, Any], grid: Grid) -> tuple[Run, Checkpoint | None]:
