@@ -238,12 +238,12 @@ class PosteriorStrategy(Strategy):
         if replies.dropped and not replies.good and all("not finite" in why for why in replies.dropped.values()):
             whose = "; ".join(f"partition {partition}: {why}" for partition, why in replies.dropped.items())
             raise RunError(f"round {server_round}: the run diverged; no reply is finite ({whose})")
-        if self.last_merged or replies.good or replies.silent or replies.num_errors < len(replies.dropped):
-            return
-        self._failed_rounds += 1
-        if self._failed_rounds == min(PATIENCE, self.settings.rounds):
-            partition, why = next(iter(replies.dropped.items()))
-            raise RunError(f"round {server_round}: no client can train; {self.roll_call.who(partition)}: {why}")
+        trained = replies.good or replies.silent or self.last_merged
+        if not trained and 0 < replies.num_errors == len(replies.dropped):
+            self._failed_rounds += 1
+            if self._failed_rounds == min(PATIENCE, self.settings.rounds):
+                partition, why = next(iter(replies.dropped.items()))
+                raise RunError(f"round {server_round}: no client can train; {self.roll_call.who(partition)}: {why}")
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

@@ -137,6 +137,13 @@ def test_a_run_in_which_every_client_fails_from_the_start_stops_and_says_why():
         start(fedivon(rounds=2), Nodes(2, fails), rounds=2)
 
 
+def test_a_run_that_everybody_left_goes_on_without_them():
+    nodes = Nodes(2, good)
+    nodes.get_node_ids = lambda: [] if nodes.queried else list(nodes.ids)
+    records = start(fedivon(rounds=4), nodes, rounds=4)
+    assert [record["merged"] for record in records] == [False] * 4
+
+
 @pytest.mark.parametrize("who", ["one trains", "one is late", "one trained before"])
 def test_failing_clients_do_not_stop_a_run_that_may_recover(who):
     def reply(partition, message):
