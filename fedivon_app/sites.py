@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
-from io import StringIO
 from pathlib import Path
 
 from fedivon_app.core.settings import SettingsError
-from fedivon_app.superlink import LaunchError, SuperLink
+from fedivon_app.superlink import SuperLink
 
 GONE = "unregistered"
 FORMER = "its key was shut out, for ever; remove its node.key and node.pub and let `fedivon keys` make it new ones"
@@ -28,19 +26,10 @@ class Site:
 
 def sites_of(link: SuperLink) -> list[Site]:
     """All that are admitted, or were. `flwr supernode list` has no names and no keys, so the Control API is asked."""
-    from flwr.cli.typing import SuperLinkConnection
-    from flwr.cli.utils import init_http_client_from_connection
     from flwr.proto.control_pb2 import ListNodesRequest
 
-    ca = str(link.ca.absolute()) if link.ca else None
-    connection = SuperLinkConnection("here", link.address, root_certificates=ca, insecure=ca is None)
-    try:
-        with redirect_stdout(StringIO()), redirect_stderr(StringIO()):  # it would say to whom it speaks
-            client = init_http_client_from_connection(connection)
-        with closing(client):
-            nodes = client.ListNodes(ListNodesRequest()).nodes_info
-    except Exception as error:
-        raise LaunchError(f"the SuperLink at {link.address} does not say who its sites are: {error}") from None
+    with link.control() as client:
+        nodes = client.ListNodes(ListNodesRequest()).nodes_info
     since = {"online": "last_activated_at", "offline": "last_deactivated_at", "unregistered": "unregistered_at"}
     return [
         Site(

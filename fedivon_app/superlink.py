@@ -13,13 +13,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout, suppress
+from io import StringIO
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from fedivon_app.logs import MARK
+
+if TYPE_CHECKING:
+    from flwr.supercore.control import ControlHttpClient
 
 PROJECT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
@@ -85,20 +89,43 @@ class SuperLink:
         run_id = self.submit(config, nodes, cpus)
         seen = 0
         try:
-            while (status := self._patiently(run_id))["status"].split(":")[0] != "finished":
+            while not (ended := self._patiently(run_id))[0].startswith("finished"):
                 seen = self._follow(run_id, show, seen)
                 time.sleep(0.5)
         except (KeyboardInterrupt, SystemExit):
             self._abandon(run_id)
             raise
-        if status["status"] == "finished:completed":
-            return None
-        return status.get("status-details") or status["status"]
+        status, why = ended
+        return None if status == "finished:completed" else why or status
 
-    def status(self, run_id: str) -> dict[str, Any]:
-        return self._flwr("list", "here", "--run-id", run_id, "--format", "json")["runs"][0]
+    def status(self, run_id: str) -> tuple[str, str]:
+        """How far a run is, such as `running` or `finished:failed`, and why; as `flwr list` has it."""
+        from flwr.proto.control_pb2 import ListRunsRequest
 
-    def _patiently(self, run_id: str) -> dict[str, Any]:
+        with self.control() as client:
+            runs = client.ListRuns(ListRunsRequest(run_id=int(run_id))).run_dict
+        if int(run_id) not in runs:
+            raise LaunchError(f"the SuperLink at {self.address} knows no run {run_id}")
+        status = runs[int(run_id)].status
+        return ":".join(word for word in (status.status, status.sub_status) if word), status.details
+
+    @contextmanager
+    def control(self) -> Iterator[ControlHttpClient]:
+        """Flower's own client of the Control API: for what `flwr` does not tell, or what is asked again and again."""
+        from flwr.cli.typing import SuperLinkConnection
+        from flwr.cli.utils import init_http_client_from_connection
+
+        ca = str(self.ca.absolute()) if self.ca else None
+        connection = SuperLinkConnection("here", self.address, root_certificates=ca, insecure=ca is None)
+        try:
+            with redirect_stdout(StringIO()), redirect_stderr(StringIO()):  # it would say to whom it speaks
+                client = init_http_client_from_connection(connection)
+            with closing(client):
+                yield client
+        except Exception as error:
+            raise LaunchError(f"the SuperLink at {self.address} does not answer: {error}") from None
+
+    def _patiently(self, run_id: str) -> tuple[str, str]:
         """The status, also where the SuperLink is away for a while: its run may go on without us."""
         limit = time.monotonic() + PATIENCE
         while True:

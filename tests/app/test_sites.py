@@ -95,4 +95,4 @@ def test_the_command_needs_a_superlink_that_answers(monkeypatch, capsys):
     assert main(["sites"]) == 2
     assert "say which SuperLink" in capsys.readouterr().err
     assert main(["sites", "--superlink", "127.0.0.1:1"]) == 2
-    assert "the SuperLink at 127.0.0.1:1 does not say who its sites are" in capsys.readouterr().err
+    assert "the SuperLink at 127.0.0.1:1 does not answer" in capsys.readouterr().err

@@ -5,31 +5,40 @@ import subprocess
 from types import SimpleNamespace
 
 import pytest
+from flwr.proto.control_pb2 import ListRunsResponse
+from flwr.proto.run_pb2 import Run, RunStatus
 
 from fedivon_app import superlink
 from fedivon_app.superlink import LaunchError, SuperLink
 
-RUNNING = {"success": True, "runs": [{"status": "running"}]}
-DONE = {"success": True, "runs": [{"status": "finished:completed"}]}
-AWAY = {"success": False, "error-message": "Connection refused"}
+RUNNING = RunStatus(status="running")
+DONE = RunStatus(status="finished", sub_status="completed")
+FAILED = RunStatus(status="finished", sub_status="failed", details="no data")
+AWAY = ConnectionError("Connection refused")
 
 
 @pytest.fixture
 def link(monkeypatch):
-    """A link whose `flwr list` gives the answers in turn; an exception among them is raised. `link.asked` is all."""
+    """A link whose SuperLink tells of run 7 what `link.answers` has, in turn; an exception among them is raised, None
+    stands for a run that it does not know. `link.asked` are the commands of `flwr` that were called."""
     clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now, sleep=lambda s: setattr(clock, "now", clock.now + s))
     monkeypatch.setattr(superlink, "time", clock)
 
     def flwr(command, **_):
-        words = [str(word) for word in command[1:]]
-        link.asked.append(words[0])
-        answer = {"run": {"success": True, "run-id": "7"}, "stop": {"success": True}}.get(words[0])
-        if answer is None:
-            answer = link.answers.pop(0)
-        if isinstance(answer, BaseException):
-            raise answer
+        link.asked.append(str(command[1]))
+        refusal = {"success": False, "error-message": "Connection refused"}
+        answer = {"run": {"success": True, "run-id": "7"}, "stop": {"success": True}}.get(link.asked[-1], refusal)
         return subprocess.CompletedProcess(command, 0, f"some words\n{json.dumps(answer)}", "")
 
+    def list_runs(request):
+        assert request.run_id == 7
+        answer = link.answers.pop(0)
+        if isinstance(answer, BaseException):
+            raise answer
+        return ListRunsResponse(run_dict={} if answer is None else {7: Run(status=answer)})
+
+    client = SimpleNamespace(ListRuns=list_runs, close=lambda: None)
+    monkeypatch.setattr("flwr.cli.utils.init_http_client_from_connection", lambda connection: client)
     monkeypatch.setattr(subprocess, "run", flwr)
     monkeypatch.setattr(SuperLink, "_follow", lambda self, run_id, show, seen: seen)
     with SuperLink("127.0.0.1:1") as link:
@@ -45,9 +54,17 @@ def test_a_superlink_that_is_away_for_a_while_does_not_end_the_run(link):
 
 def test_one_that_stays_away_is_named_and_its_run_is_left_alone(link):
     link.answers = [RUNNING, *[AWAY] * 1000]
-    with pytest.raises(LaunchError, match="`flwr list` failed: Connection refused"):
+    with pytest.raises(LaunchError, match="the SuperLink at 127.0.0.1:1 does not answer: Connection refused"):
         link.run({"experiment": "demo"})
     assert "stop" not in link.asked
+
+
+def test_how_a_run_ended_is_told(link):
+    link.answers = [RUNNING, FAILED]
+    assert link.run({"experiment": "demo"}) == "no data"
+    link.answers = [None]
+    with pytest.raises(LaunchError, match="knows no run 7"):
+        link.status("7")
 
 
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt(), SystemExit(143)])
@@ -59,6 +76,5 @@ def test_who_is_interrupted_stops_the_run(link, interruption):
 
 
 def test_what_flower_refuses_is_an_error(link):
-    link.answers = [AWAY]
     with pytest.raises(LaunchError, match="`flwr supernode` failed: Connection refused"):
         link.unregister(5)

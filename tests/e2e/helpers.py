@@ -71,8 +71,8 @@ class TwoSites:
 
     def finish(self, run_id: str) -> str:
         """How a run ended, when it has."""
-        wait_for(lambda: self.federation.status(run_id)["status"].startswith("finished"), "the run", pause=1)
-        return self.federation.status(run_id)["status"]
+        wait_for(lambda: self.federation.status(run_id)[0].startswith("finished"), "the run", pause=1)
+        return self.federation.status(run_id)[0]
 
 
 def wait_for(condition: Callable[[], object], what: str, patience: float = 300, pause: float = 0.1) -> None:
