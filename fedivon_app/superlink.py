@@ -20,9 +20,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from fedivon_app.bundle import copy_app
 from fedivon_app.logs import MARK
 
 if TYPE_CHECKING:
+    from flwr.proto.control_pb2 import StreamLogsResponse
     from flwr.supercore.control import ControlHttpClient
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -53,6 +55,7 @@ class SuperLink:
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
             "RAY_DEDUP_LOGS": "0",
+            "RAY_USAGE_STATS_ENABLED": "0",
             "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}",
             "PYTHONUNBUFFERED": "1",
         }
@@ -72,11 +75,16 @@ class SuperLink:
         self._flwr("supernode", "unregister", str(node), "here", "--format", "json")
 
     def submit(self, config: dict[str, Any], nodes: int | None = None, cpus: float = 1) -> str:
-        """Starts a run of this project's app, in a simulation on that many nodes; its id."""
-        file = Path(self._home.name) / "run-config.toml"  # a file, for the string form knows no quotes inside of quotes
-        file.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in config.items()))
-        options = ["--run-config", str(file), "--format", "json", *self._federation(nodes, cpus)]
-        return str(self._flwr("run", str(PROJECT), "here", *options)["run-id"])
+        """Starts a run of this project's app, as it is now, in a simulation on that many nodes; its id."""
+        with tempfile.TemporaryDirectory(dir=self._home.name) as place:
+            file = Path(place) / "run-config.toml"  # a file, for the string form knows no quotes inside of quotes
+            file.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in config.items()))
+            options = ["--run-config", str(file), "--format", "json", *self._federation(nodes, cpus)]
+            try:
+                app = copy_app(PROJECT, Path(place) / "fedivon")
+            except OSError as error:
+                raise LaunchError(str(error)) from None
+            return str(self._flwr("run", str(app), "here", *options)["run-id"])
 
     def run(
         self,
@@ -87,7 +95,7 @@ class SuperLink:
     ) -> str | None:
         """Starts a run, shows its progress line by line, and gives None, or what made it fail."""
         run_id = self.submit(config, nodes, cpus)
-        seen = 0
+        seen = 0.0
         try:
             while not (ended := self._patiently(run_id))[0].startswith("finished"):
                 seen = self._follow(run_id, show, seen)
@@ -145,19 +153,23 @@ class SuperLink:
         with suppress(LaunchError):
             self._flwr("stop", run_id, "here", "--format", "json")
 
-    def _follow(self, run_id: str, show: Callable[[str], None], seen: int) -> int:
-        """Shows the run's own lines (all of Flower's where `verbose`) after the first `seen`; how many there were."""
-        command = [BIN / "flwr", "log", run_id, "here", "--stream"]
-        options = {"env": self.environment, "cwd": PROJECT, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        with subprocess.Popen(command, text=True, **options) as process:
-            try:
-                number = 0
-                for number, line in enumerate(process.stdout, 1):
-                    if number > seen and (MARK in line or self.verbose):
-                        show(_plain(line.split(MARK, 1)[-1].rstrip()))
-            finally:
-                process.terminate()
-        return max(number, seen)
+    def _follow(self, run_id: str, show: Callable[[str], None], seen: float) -> float:
+        """Shows the run's own lines (all of Flower's where `verbose`) after that time; the time of the last."""
+        rest = ""
+        for part in self._stream(run_id, seen):
+            *lines, rest = (rest + part.log_output).split("\n")
+            seen = part.latest_timestamp
+            for line in lines:
+                if MARK in line or self.verbose:
+                    show(_plain(line.split(MARK, 1)[-1].rstrip()))
+        return seen
+
+    def _stream(self, run_id: str, after: float) -> Iterator[StreamLogsResponse]:
+        """What the run says after that time, until its end or that of the connection."""
+        from flwr.proto.control_pb2 import StreamLogsRequest
+
+        with suppress(LaunchError), self.control() as client:
+            yield from client.StreamLogs(StreamLogsRequest(run_id=int(run_id), after_timestamp=after))
 
     def _flwr(self, *arguments: str) -> dict[str, Any]:
         done = subprocess.run(

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from inspect import unwrap
 from math import inf, isinf
 
 import numpy as np
@@ -42,6 +43,9 @@ class IVON(torch.optim.Optimizer):
     The parameters become views of one flat vector (and their gradients of another), unless they are so already.
     Inside `sampled_params` they hold a draw from the posterior, outside of it the posterior's mean.
     """
+
+    # Bare, for torch's wrapper imports its compiler, which takes every new process of a client more than a second.
+    add_param_group = unwrap(torch.optim.Optimizer.add_param_group)
 
     def __init__(
         self,

@@ -1,5 +1,7 @@
 """IVON: agreement with the reference package, closed forms on quadratics, and what must never break."""
 
+import subprocess
+import sys
 from math import inf
 
 import ivon as reference
@@ -351,3 +353,19 @@ def test_weights_loaded_into_the_model_are_the_new_mean():
         pass
     expected = nn.utils.parameters_to_vector(other.parameters()).detach().numpy()
     np.testing.assert_array_equal(optimizer.posterior().mean, expected)
+
+
+def test_a_new_process_of_a_client_does_not_load_torchs_compiler():
+    """It would take a second of every round on a SuperNode, where each message is a process of its own."""
+    program = """
+import sys, torch
+from fedivon_app.core.ivon import IVON
+net = torch.nn.Linear(2, 1)
+optimizer = IVON(net.parameters(), lr=0.1, ess=10)
+with optimizer.sampled_params(train=True):
+    net(torch.ones(1, 2)).sum().backward()
+optimizer.step()
+print("torch._dynamo" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

@@ -11,7 +11,7 @@ import pytest
 from fedivon_app.launch import Federation
 from fedivon_app.personalise import kept_models, score_again
 from fedivon_app.runs import Run
-from tests.e2e.helpers import configuration, launch, numbers
+from tests.e2e.helpers import configuration, launch, numbers, resume
 
 pytestmark = pytest.mark.e2e
 
@@ -44,7 +44,7 @@ def test_every_line_says_whose_model_and_when(undisturbed):
 
 def test_personal_models_survive_a_resume(federation, undisturbed, tmp_path):
     folder = simulate(federation, tmp_path, "run.stop_after=2")
-    assert federation.run({"resume": str(folder)}, 4) is None
+    resume(federation, folder, 4)
     assert numbers(folder) == numbers(undisturbed)
 
 
