@@ -1,5 +1,8 @@
 """The server's own half: what it scores, when, and what it shows."""
 
+import json
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -13,7 +16,7 @@ from fedivon_app.evaluation import Evaluator
 from fedivon_app.methods import settings_of
 from fedivon_app.report import plot_learning
 from fedivon_app.runs import Run
-from fedivon_app.server_app import _run, prepare, progress
+from fedivon_app.server_app import _run, main, prepare, progress
 from strategies.roll_call import RunError
 from tests.strategies.nodes import Nodes
 
@@ -95,6 +98,16 @@ def test_a_run_that_merged_nothing_has_failed(tmp_path):
     ):
         _run(silent, run, None)
     assert [record["merged"] for record in run.metrics()] == [False, False]
+
+
+def test_a_failing_run_says_why_in_one_line(tmp_path):
+    config = {"experiment": "demo", "runs": str(tmp_path), "set": "data.partition=dirichlett"}
+    with pytest.raises(RunError, match="^there is no partition rule 'dirichlett'"):
+        main(Nodes(20, lambda partition, message: None), SimpleNamespace(run_config=config))
+    (folder,) = tmp_path.iterdir()
+    assert (folder / "log.txt").read_text().count("error: there is no partition rule") == 1
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["status"] == "failed" and summary["detail"].startswith("there is no partition rule")
 
 
 def test_a_round_is_shown_in_one_line():

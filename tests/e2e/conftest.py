@@ -9,14 +9,16 @@ from fedivon_app.launch import Federation
 
 
 @pytest.fixture(scope="session", autouse=True)
-def importable():
-    """Flower's processes find the networks of this folder (`held`, `faulty`)."""
+def environment():
+    """Flower's processes find the networks of this folder (`held`, `faulty`) and use one thread each: the last digit
+    of a sum depends on the number of threads."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(__file__).parent), os.pathsep)
+        patch.setenv("OMP_NUM_THREADS", "1")
         yield
 
 
 @pytest.fixture(scope="session")
-def federation(importable):
+def federation(environment):
     with Federation() as started:
         yield started

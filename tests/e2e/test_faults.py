@@ -24,7 +24,7 @@ def test_bad_replies_cost_themselves_alone(federation, tmp_path):
     """In round 2 two of eight clients are honest, which is the quorum; the others raise, send NaN, a wrong shape, a
     negative precision or another model's posterior, or are slow. Then they come back."""
     words = [*SMALL, "data.clients=8", "clients_per_round=null", "rounds=3", "model.factory=faulty:mlp"]
-    words += ["server.quorum=2", "server.grace=15"]
+    words += ["server.quorum=2", "server.grace=8"]
     failure, folder, lines = launch(federation, configuration(tmp_path, "demo", "fedivon", *words), nodes=8, at_once=2)
     assert failure is None, (failure, lines)
     first, second, third = Run.open(folder).metrics()

@@ -74,8 +74,7 @@ def held(root: Path, rounds: int) -> tuple[Path, Path, list[str]]:
 
 @pytest.fixture(scope="module")
 def sites(tmp_path_factory):
-    with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OMP_NUM_THREADS", "1")  # as in the simulation
+    with ExitStack() as stack:
         yield Sites(stack, tmp_path_factory.mktemp("killed"), SITES)
 
 
@@ -94,6 +93,7 @@ def disturbed(sites, tmp_path_factory) -> Path:
     go_on.touch()
     server.submit({"resume": str(folder)}, nodes=2)
     after_round(2, runs)
+    wait_for(lambda: "Received" in sites.log("clinic-1").partition("train message")[2], "the message of round 3")
     assert kill(server.pid) > 1
     server.start()
     finish(sites, server.submit({"resume": str(folder)}, nodes=2))

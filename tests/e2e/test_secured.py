@@ -21,8 +21,7 @@ SMALL += ["evaluation.final_samples=0", "server.node_timeout=300"]
 
 @pytest.fixture(scope="module")
 def sites(tmp_path_factory):
-    with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OMP_NUM_THREADS", "1")  # as in the simulation
+    with ExitStack() as stack:
         sites = Sites(stack, tmp_path_factory.mktemp("secured"), ["clinic-0", "clinic-1"], ("former", "stranger"))
         list(admit(sites.federation, sites.keys, ["former"]))
         list(remove(sites.federation, ["former"]))

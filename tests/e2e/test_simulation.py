@@ -1,4 +1,8 @@
-"""Real `flwr run`s in the Ray simulation: the same seed, the same numbers, also if stopped and resumed."""
+"""Real `flwr run`s in the Ray simulation: the same seed, the same numbers, also if stopped and resumed; what is left
+behind; and personal models that outlive their run.
+
+FedIvon with clients that go on from their own PMs (beta = 0); all four of them train, two report.
+"""
 
 import json
 import subprocess
@@ -10,6 +14,7 @@ import yaml
 
 from fedivon_app.bundle import copy_app
 from fedivon_app.cli import main
+from fedivon_app.personalise import kept_models, score_again
 from fedivon_app.runs import Run
 from fedivon_app.superlink import BIN, PROJECT
 from tests.e2e import helpers
@@ -17,60 +22,72 @@ from tests.e2e.helpers import configuration, numbers, resume
 
 pytestmark = pytest.mark.e2e
 
-SMALL = ["data.clients=4", "clients_per_round=2", "rounds=6", "data.holdout=100", "evaluation.every=2"]
-SMALL += ["evaluation.samples=4", "evaluation.final_samples=8", "evaluation.clients_every=3", "run.checkpoint_every=1"]
+SMALL = ["data.clients=4", "clients_per_round=2", "train_all_clients=true", "rounds=4", "client.beta=0"]
+SMALL += ["data.holdout=100", "evaluation.every=2", "evaluation.samples=4", "evaluation.final_samples=8"]
+SMALL += ["evaluation.clients_every=2", "run.checkpoint_every=1", "run.client_state=run"]
 
 
-def launch(federation, runs: Path, *overrides: str, at_once: int = 1):
-    return helpers.launch(federation, configuration(runs, "demo", "fedivon", *SMALL, *overrides), 4, at_once)
+def simulate(federation, runs: Path, *overrides: str, at_once: int = 1) -> tuple[Path, list[str]]:
+    config = configuration(runs, "demo", "fedivon-personal", *SMALL, *overrides)
+    failure, folder, lines = helpers.launch(federation, config, 4, at_once)
+    assert failure is None, (failure, lines)
+    return folder, lines
 
 
 @pytest.fixture(scope="module")
-def undisturbed(federation, tmp_path_factory):
+def undisturbed(federation, tmp_path_factory) -> tuple[Path, list[str]]:
     """As many clients as there are nodes, two of them at once."""
-    runs = tmp_path_factory.mktemp("undisturbed")
-    failure, folder, lines = launch(federation, runs, "data.clients=null", at_once=2)
-    assert failure is None, failure
-    return folder, lines
+    return simulate(federation, tmp_path_factory.mktemp("undisturbed"), "data.clients=null", at_once=2)
 
 
 def test_a_run_leaves_its_folder(undisturbed):
     folder, lines = undisturbed
     records = numbers(folder)
-    assert [r["round"] for r in records] == [1, 2, 3, 4, 5, 6]
+    assert [r["round"] for r in records] == [1, 2, 3, 4]
     assert all(len(r["clients"]) == 2 and r["merged"] and not r["dropped"] for r in records)
     assert set(records[1]["gm"]["test"]) == set(records[1]["gm"]["holdout"]) == {"mean", "mc"}
-    assert records[2]["gm"]["clients_before_training"]["mean"]["accuracy"] >= 0
+    assert records[1]["gm"]["clients_before_training"]["mean"]["accuracy"] >= 0
     assert records[-1]["gm"]["test"]["mc"]["samples"] == 8
-    assert [line for line in lines if line.startswith("round 6/6")]
+    assert [line for line in lines if line.startswith("round 4/4")]
     summary = json.loads((folder / "summary.json").read_text())
-    assert summary["status"] == "completed" and summary["final"]["test"]["mean"]["accuracy"] > 0.1
+    assert summary["status"] == "completed" and summary["final"]["test"] == records[-1]["gm"]["test"]
     assert yaml.safe_load((folder / "settings.yaml").read_text())["data"]["clients"] == 4
     run = Run.open(folder)
-    assert [number for number, _ in run.checkpoints()] == [5, 6]
+    assert [number for number, _ in run.checkpoints()] == [3, 4]
     scores = {r["round"]: r["gm"]["holdout"]["mc"]["nll"] for r in records if "holdout" in r.get("gm", {})}
     assert run.best()["round"] == min(scores, key=scores.get)
 
 
+def test_every_line_says_whose_model_and_when(undisturbed):
+    folder, _ = undisturbed
+    records = list(Run.open(folder).metrics())
+    assert [set(record.get("pm", {})) for record in records] == [set(), {"clients_after_training"}] * 2
+    last = records[-1]
+    assert set(last["gm"]) == {"clients_before_training", "test", "holdout"}
+    assert len(last["pm"]["clients_after_training"]["by_client"]) == 4 and last["silent"] == 2
+    summary = json.loads((folder / "summary.json").read_text())
+    spread = summary["personal"]["clients_after_training"]["over_clients"]["mean"]
+    assert spread["clients"] == 4 and 0.3 < spread["worst_decile"] <= spread["mean"] <= 1
+
+
 def test_a_run_stopped_and_resumed_ends_with_the_same_numbers(federation, undisturbed, tmp_path):
-    """Stopped after round 3, with traces of a round 4 that a killed server left behind; one client at a time."""
-    failure, folder, _ = launch(federation, tmp_path, "run.stop_after=3")
-    assert failure is None, failure
+    """Stopped after round 2, with traces of a round 3 that a killed server left behind; one client at a time."""
+    folder, _ = simulate(federation, tmp_path, "run.stop_after=2")
     assert json.loads((folder / "summary.json").read_text())["status"] == "stopped"
     with open(folder / "metrics.jsonl", "a") as file:
-        file.write(json.dumps(numbers(folder)[-1] | {"round": 4}) + '\n{"round": 5, "cl')
-    (folder / "checkpoint" / ".round-000004.partial").mkdir()
+        file.write(json.dumps(numbers(folder)[-1] | {"round": 3}) + '\n{"round": 4, "cl')
+    (folder / "checkpoint" / ".round-000003.partial").mkdir()
     resume(federation, folder, 4)
     assert numbers(folder) == numbers(undisturbed[0])
     assert json.loads((folder / "summary.json").read_text())["status"] == "completed"
 
 
-def test_a_failing_run_says_why_in_one_line(federation, tmp_path):
-    failure, folder, lines = launch(federation, tmp_path, "data.partition=dirichlett")
-    assert "there is no partition rule 'dirichlett'" in failure
-    assert [line for line in lines if line.startswith("error: there is no partition rule")]
-    summary = json.loads((folder / "summary.json").read_text())
-    assert summary["status"] == "failed" and summary["detail"].startswith("there is no partition rule")
+def test_what_is_on_disk_scores_as_it_did_in_the_run(undisturbed):
+    run = Run.open(undisturbed[0])
+    last, again = list(run.metrics())[-1], score_again(run)
+    for whose, where in (("pm", "clients_after_training"), ("gm", "clients_before_training")):
+        assert json.loads(json.dumps(again[whose][where])) == last[whose][where]
+    assert sorted(kept_models(run)) == [0, 1, 2, 3]
 
 
 def test_the_demo_command_compares_methods_and_exits_zero(tmp_path, capfd):
