@@ -151,7 +151,8 @@ class PosteriorClient(NumPyClient):
     def task(self, config: dict[str, Any]) -> Task:
         """The round's data and randomness, a function of the seed, the round and the partition."""
         seeds = np.random.SeedSequence([self.settings.seed, config["round"], self.partition.number]).generate_state(2)
-        torch.manual_seed(int(seeds[0]))
+        seed = torch.default_generator.manual_seed if self.device.type == "cpu" else torch.manual_seed
+        seed(int(seeds[0]))  # torch's own takes longer: for devices that are not there it notes by whom it was called
         images, labels = self.examples("train", self.partition.train)
         client = self.settings.client
         shuffle = torch.Generator().manual_seed(int(seeds[1]))
