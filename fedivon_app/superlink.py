@@ -56,6 +56,7 @@ class SuperLink:
             "FLWR_DISABLE_UPDATE_CHECK": "1",
             "RAY_DEDUP_LOGS": "0",
             "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_prestart_worker_first_driver": "0",  # a process a core, of which Flower's actors use none
             "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}",
             "PYTHONUNBUFFERED": "1",
         }

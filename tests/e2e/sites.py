@@ -19,10 +19,17 @@ NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
 
 class Sites:
     """A SuperLink, the proxy before it where there is an nginx, and the nodes of sites, which dial the proxy; those of
-    `admitted` are started, as partition 0, 1 and so on."""
+    `admitted` are started, as partition 0, 1 and so on, with the files that `fedivon deal` left in `data` if given."""
 
-    def __init__(self, stack: ExitStack, root: Path, admitted: list[str], others: tuple[str, ...] = ()):
-        self.root, self.keys = root, root / "keys"
+    def __init__(
+        self,
+        stack: ExitStack,
+        root: Path,
+        admitted: list[str],
+        others: tuple[str, ...] = (),
+        data: Path | None = None,
+    ):
+        self.root, self.keys, self.data = root, root / "keys", data
         make_keys(self.keys, ["127.0.0.1", "superlink"], [*admitted, *others])
         self.federation = stack.enter_context(Federation(simulation=False, keys=self.keys))
         self.address = self.federation.address
@@ -71,6 +78,8 @@ class Sites:
         place = self.keys / "sites" / site
         key = ["--root-certificates", place / "ca.crt", "--auth-supernode-private-key", place / "node.key"]
         config = f'partition-id={partition} state-path="{self.kept(site)}"'
+        if self.data:
+            config += f' data-path="{self.data / site / "site.npz"}"'
         words = [*(key if secure else ["--insecure"]), *options]
         self.nodes[site] = start_node(self.federation, self.root / site, config, self.address, words)
         return self.nodes[site]

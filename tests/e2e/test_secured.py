@@ -6,6 +6,7 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
+from fedivon_app.bundle import copy_app
 from fedivon_app.cli import main
 from fedivon_app.runs import Run
 from fedivon_app.sites import admit, remove, sites_of
@@ -15,29 +16,38 @@ from tests.e2e.sites import NGINX, Sites
 
 pytestmark = pytest.mark.e2e
 
-SMALL = ["data.clients=2", "clients_per_round=2", "rounds=2", "evaluation.every=0", "evaluation.clients_every=0"]
-SMALL += ["evaluation.final_samples=0", "server.node_timeout=300"]
+SMALL = ["data.clients=2", "clients_per_round=2", "rounds=2", "evaluation.clients_every=2", "server.node_timeout=300"]
+SMALL += ["evaluation.every=0", "evaluation.final_samples=0"]
+THEIRS = ["dataset=null", "data.source=nodes", "data.shape=[8,8,1]", "data.num_classes=10"]
 
 
 @pytest.fixture(scope="module")
 def sites(tmp_path_factory):
     with ExitStack() as stack:
-        sites = Sites(stack, tmp_path_factory.mktemp("secured"), ["clinic-0", "clinic-1"], ("former", "stranger"))
+        root, clinics = tmp_path_factory.mktemp("secured"), ["clinic-0", "clinic-1"]
+        assert main(["deal", "demo", "--to", str(root / "data"), "--site", *clinics]) == 0
+        sites = Sites(stack, root, clinics, ("former", "stranger"), root / "data")
         list(admit(sites.federation, sites.keys, ["former"]))
         list(remove(sites.federation, ["former"]))
         yield sites
 
 
-def test_secured_nodes_agree_with_the_simulation(sites, federation, tmp_path):
-    """FedIvon; test_killed.py has it of BayesADMM."""
+def test_secured_nodes_with_files_of_their_own_agree_with_the_simulation(sites, federation, tmp_path):
+    """FedIvon; the server has no data. test_killed.py has it of BayesADMM, with a set that all have in common."""
     words = ["--superlink", sites.federation.address, "--ca", str(sites.keys / "server" / "ca.crt")]
-    words += ["--strategy", "fedivon", "--runs", str(tmp_path / "nodes"), "--set", *SMALL]
+    words += ["--strategy", "fedivon", "--runs", str(tmp_path / "nodes"), "--set", *SMALL, *THEIRS]
     assert main(["run", "demo", *words]) == 0
     (folder,) = (tmp_path / "nodes").iterdir()
-    assert not any(record["dropped"] for record in Run.open(folder).metrics())
     config = configuration(tmp_path / "simulated", "demo", "fedivon", *SMALL)
     failure, simulated, lines = launch(federation, config, nodes=2)
     assert failure is None, (failure, lines)
+    theirs, common = (list(Run.open(run).metrics()) for run in (folder, simulated))
+    assert not any(record["dropped"] for record in theirs)
+    assert [[client["num_examples"] for client in record["clients"]] for record in theirs] == [[721, 721]] * 2
+    assert "test" in common[-1]["gm"] and "test" not in theirs[-1]["gm"]
+    scores, same = (record[-1]["gm"]["clients_before_training"]["by_client"] for record in (theirs, common))
+    assert [one["partition"] for one in scores] == [0, 1]
+    assert [one["nll"] for one in scores] == pytest.approx([one["nll"] for one in same], rel=1e-4)
     ended, wanted = (Run.load(run / "checkpoint" / "round-000002")[0].posterior for run in (folder, simulated))
     np.testing.assert_allclose(ended.mean, wanted.mean, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(ended.precision, wanted.precision, rtol=1e-5)
@@ -68,7 +78,7 @@ class TestBehindTheProxy:
         config.write_text(f'experiment = "demo"\nruns = "{tmp_path}"\n')
         for words in (
             ["supernode", "register", stranger, "there"],
-            ["run", PROJECT, "there", "--run-config", config],
+            ["run", copy_app(PROJECT, tmp_path / "app"), "there", "--run-config", config],
         ):
             said = sites.flwr_of_a_site(*words, "--format", "json")
             assert said.returncode != 0 or not json.loads(said.stdout)["success"], said.stdout

@@ -5,6 +5,7 @@ FedIvon with clients that go on from their own PMs (beta = 0); all four of them 
 """
 
 import json
+import os
 import subprocess
 import zipfile
 from pathlib import Path
@@ -92,7 +93,8 @@ def test_what_is_on_disk_scores_as_it_did_in_the_run(undisturbed):
 
 def test_the_demo_command_compares_methods_and_exits_zero(tmp_path, capfd):
     overrides = ["rounds=2", "data.clients=3", "clients_per_round=2", "evaluation.final_samples=4"]
-    code = main(["run", "demo", "--strategy", "fedavg", "fedivon", "--runs", str(tmp_path), "--set", *overrides])
+    words = ["--cpus", str(os.cpu_count()), "--runs", str(tmp_path), "--set", *overrides]
+    code = main(["run", "demo", "--strategy", "fedavg", "fedivon", *words])
     shown = capfd.readouterr().out
     assert code == 0
     point, posterior = (numbers(next(tmp_path.glob(f"*-{name}")))[-1] for name in ("fedavg", "fedivon"))
