@@ -140,7 +140,7 @@ def client_rounds(folder: Path) -> dict[str, float]:
         arrays = client.codec.encode(_payload(settings, client.flat))
         config = {"keys": list(arrays), "round": 1, "learning-rate": settings.client.learning_rate}
         rivals[name] = lambda client=client, arrays=arrays, config=config: client.fit(list(arrays.values()), config)
-    return contest(rivals, 60)
+    return contest(rivals, 150)
 
 
 def _payload(settings: Settings, flat: Flat) -> Payload:

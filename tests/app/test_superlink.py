@@ -98,8 +98,10 @@ def test_how_a_run_ended_is_told(link):
 
 
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt(), SystemExit(143)])
-def test_who_is_interrupted_stops_the_run(link, interruption):
-    link.answers = [RUNNING, interruption]
+@pytest.mark.parametrize("reading", [False, True])
+def test_who_is_interrupted_stops_the_run(link, interruption, reading):
+    link.answers = [RUNNING, DONE] if reading else [RUNNING, interruption]
+    link.said = [(1.0, interruption)] if reading else []
     with pytest.raises(type(interruption)):
         link.run({"experiment": "demo"})
     assert link.asked[-1] == "stop"
