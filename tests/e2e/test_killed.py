@@ -3,6 +3,7 @@ way. The method is BayesADMM, whose clients keep duals from round to round."""
 
 import json
 import signal
+import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -56,13 +57,15 @@ def finish(sites: Sites, run_id: str) -> None:
 
 def come_back(sites: Sites, site: str) -> None:
     """The site's node is started, again and again as by a restart policy: after a kill it is refused for a minute."""
+    sites.start(site, SITES.index(site))
 
     def admitted() -> bool:
         if sites.nodes[site].poll() is not None:
+            time.sleep(5)
             sites.start(site, SITES.index(site))
         return "SuperNode ID" in sites.log(site)
 
-    wait_for(admitted, "the new SuperNode's registration", pause=0.5)
+    wait_for(admitted, "the new SuperNode's registration")
 
 
 def held(root: Path, rounds: int) -> tuple[Path, Path, list[str]]:
