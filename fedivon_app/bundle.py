@@ -1,7 +1,7 @@
 """The app's folder as it is handed to Flower: a copy of the project without environments, data and runs.
 
-Flower looks at every file below an app's folder before it leaves out what .gitignore names: with an environment there,
-that takes longer than all the rest of a start. It also wants a folder with a name of letters, digits and hyphens.
+Flower looks at every file below an app's folder before it leaves out what .gitignore names, which takes seconds with an
+environment there. It also wants a folder with a name of letters, digits and hyphens.
 """
 
 import os

@@ -8,7 +8,7 @@ from torch import nn
 from fedivon_app.core.models import build
 
 
-def mlp(shape: tuple[int, ...], num_classes: int, runs: str, go_on: str, rounds: int = 1) -> nn.Module:
+def mlp(shape: tuple[int, ...], num_classes: int, runs: str, go_on: str, rounds: int) -> nn.Module:
     """The usual `mlp`; once a run in `runs` has that many behind it, nobody gets it before there is a `go_on`."""
     while rounds_behind(Path(runs)) >= rounds and not Path(go_on).exists():
         sleep(0.05)

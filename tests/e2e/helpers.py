@@ -38,15 +38,11 @@ def numbers(folder: Path) -> list[dict]:
 
 
 def start_node(
-    federation: Federation,
-    folder: Path,
-    node_config: str,
-    address: str | None = None,
-    options: Sequence[str | Path] = ("--insecure",),
+    federation: Federation, folder: Path, node_config: str, address: str, options: Sequence[str | Path]
 ) -> subprocess.Popen:
-    """A SuperNode with this folder as its home, new or another's before it; it dials the SuperLink, or `address`."""
+    """A SuperNode with this folder as its home, new or another's before it."""
     folder.mkdir(exist_ok=True)
-    command = [BIN / "flower-supernode", *options, "--superlink", address or federation.address]
+    command = [BIN / "flower-supernode", *options, "--superlink", address]
     command += ["--isolation", "subprocess", "--host", "127.0.0.1", "--port", str(free_port())]
     command += ["--node-config", node_config]
     environment = federation.environment | {"FLWR_HOME": str(folder)}
