@@ -1,0 +1,26 @@
+"""No change of the code changes a method's numbers unless it says so: two rounds of each, against those on file."""
+
+import json
+
+import pytest
+import torch
+
+from fedivon_app.methods import METHODS
+from tests import golden
+
+KNOWN = json.loads(golden.GOLDEN.read_text())
+COUNTED = ("accuracy", "ece", "over_clients")  # one example that goes the other way moves these
+
+
+def test_every_method_is_on_file():
+    assert list(KNOWN) == [*METHODS, *golden.VARIANTS]
+
+
+@pytest.mark.parametrize("case", KNOWN)
+def test_the_numbers_are_those_on_file(case, monkeypatch):
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
+    found = golden.condensed(golden.run(case))
+    assert list(found) == list(KNOWN[case])
+    for path, value in KNOWN[case].items():
+        slack = 0.03 if any(word in path for word in COUNTED) else 1e-6
+        assert found[path] == pytest.approx(value, rel=2e-3, abs=slack), path
