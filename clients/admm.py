@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from clients.base import Task
-from clients.duals import Duals
-from clients.ivon import IvonTrainer, OptimizerSettings
-from clients.point import PointClient, PointSettings
+from fedivon_app.clients.base import Task
+from fedivon_app.clients.duals import Duals
+from fedivon_app.clients.fedavg import PointClient, PointSettings
+from fedivon_app.clients.fedivon import IvonTrainer, OptimizerSettings
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.ivon import IVON
 from fedivon_app.core.posterior import Posterior

@@ -16,15 +16,15 @@ from flwr.app import RecordDict
 from flwr.client import NumPyClient
 from torch import Tensor, nn
 
-from clients import personal
-from clients.data import Partition, classes, network, pick_device, tensors
-from clients.memory import Memory, default_root
+from fedivon_app.clients.state import Memory, default_root, keep_personal, recall_personal
 from fedivon_app.core import client_scores
 from fedivon_app.core.codec import Codec, Payload, Raw
 from fedivon_app.core.metrics import Tally
+from fedivon_app.core.network import network, pick_device
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.predict import predict, predict_point
 from fedivon_app.core.settings import ClientSettings, Settings
+from fedivon_app.datasets.loading import Partition, classes, tensors
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class PosteriorClient(NumPyClient):
         posterior = self.train(start, task)
         payload = Payload(posterior, self.flat.buffers, task.extras)
         if self.keeps_personal:
-            personal.keep(task.memory, self.personal or Payload(posterior, payload.buffers))
+            keep_personal(task.memory, self.personal or Payload(posterior, payload.buffers))
         if self.keeps:
             memory.keep(config["round"], task.memory, {config.get(name, 0) for name in ("last-merged", "last-saved")})
         result = self.codec.encode(payload, start) if config.get("report", True) else {}
@@ -169,7 +169,7 @@ class PosteriorClient(NumPyClient):
         start = self.codec.decode(dict(zip(config["keys"], parameters, strict=True)))
         images, labels = self.examples("test", self.partition.test)
         models = {"gm": start} if config.get("score-gm", True) else {}
-        if self.keeps_personal and (own := personal.recall(self.memory(config).recall(config.get("last-merged", 0)))):
+        if self.keeps_personal and (own := recall_personal(self.memory(config).recall(config.get("last-merged", 0)))):
             models["pm"] = own
         tallies = {who: self.tallies(model, images, labels) for who, model in models.items()}
         loss = next((ways["mean"].scores()["nll"] for ways in tallies.values()), 0.0)

@@ -7,8 +7,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from clients.base import Task
-from clients.parts import OwnPartClient, OwnPartSettings, Part, alone
+from fedivon_app.clients.base import Task
+from fedivon_app.clients.parts import OwnPartClient, OwnPartSettings, Part, alone
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.posterior import Posterior
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from pydantic import Field
 
-from clients.base import Task
-from clients.duals import Duals
-from clients.point import PointClient, PointSettings
+from fedivon_app.clients.base import Task
+from fedivon_app.clients.duals import Duals
+from fedivon_app.clients.fedavg import PointClient, PointSettings
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.laplace import Curvature, curvature_diagonal
 from fedivon_app.core.posterior import Posterior

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from clients import personal
-from clients.base import Task
-from clients.parts import OwnPartClient
+from fedivon_app.clients.base import Task
+from fedivon_app.clients.parts import OwnPartClient
+from fedivon_app.clients.state import recall_personal
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.posterior import Posterior
 
@@ -16,7 +16,7 @@ class LocalClient(OwnPartClient):
     own = slice(None)
 
     def train(self, start: Payload, task: Task) -> Posterior:
-        if (kept := personal.recall(task.memory)) is not None:
+        if (kept := recall_personal(task.memory)) is not None:
             self.flat.load_buffers(kept.buffers)
         echo = super().train(start, task)
         self.flat.load_buffers(start.buffers)

@@ -10,8 +10,8 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from clients import personal
-from clients.base import PosteriorClient, Task
+from fedivon_app.clients.base import PosteriorClient, Task
+from fedivon_app.clients.state import recall_personal
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.meanfield import MeanField, Moment
 from fedivon_app.core.posterior import Posterior
@@ -115,7 +115,7 @@ class LocalBnnClient(MeanFieldClient):
 
     def train(self, start: Payload, task: Task) -> Posterior:
         client = self.settings.client
-        own = personal.recall(task.memory) or start
+        own = recall_personal(task.memory) or start
         self.flat.load_buffers(own.buffers)
         field = self.field(own.posterior)
         optimizer = self.optimizer(field.parameters(), task.learning_rate)

@@ -10,9 +10,9 @@ from typing import Literal
 import numpy as np
 from torch import nn
 
-from clients import personal
-from clients.base import Task
-from clients.point import PointClient, PointSettings
+from fedivon_app.clients.base import Task
+from fedivon_app.clients.fedavg import PointClient, PointSettings
+from fedivon_app.clients.state import recall_personal
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.flat import Flat
 from fedivon_app.core.posterior import Posterior
@@ -62,7 +62,7 @@ class OwnPartClient(PointClient):
     own: Part
 
     def train(self, start: Payload, task: Task) -> Posterior:
-        server, kept = start.posterior, personal.recall(task.memory)
+        server, kept = start.posterior, recall_personal(task.memory)
         if kept is not None:
             self.flat.load(replaced(server, self.own, kept.posterior).mean)
         point = self.learn(start, task)

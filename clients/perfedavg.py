@@ -8,8 +8,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from clients.base import Task
-from clients.point import PointClient, PointSettings
+from fedivon_app.clients.base import Task
+from fedivon_app.clients.fedavg import PointClient, PointSettings
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.posterior import Posterior
 

@@ -8,9 +8,9 @@ from math import exp, log1p
 
 from pydantic import Field
 
-from clients import personal
-from clients.base import Task
-from clients.meanfield import MeanFieldClient, MeanFieldSettings
+from fedivon_app.clients.base import Task
+from fedivon_app.clients.meanfield import MeanFieldClient, MeanFieldSettings
+from fedivon_app.clients.state import recall_personal
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.posterior import Posterior
 
@@ -42,7 +42,7 @@ class PFedBayesClient(MeanFieldClient):
         client, server = self.settings.client, start.posterior
         count = client.minibatches or task.steps
         weight = client.zeta / count
-        q = self.field((personal.recall(task.memory) or start).posterior, noise=client.noise)
+        q = self.field((recall_personal(task.memory) or start).posterior, noise=client.noise)
         w = self.field(server)
         rate = (client.personal_learning_rate or client.learning_rate) * task.learning_rate / client.learning_rate
         by_q, by_w = self.optimizer(q.parameters(), rate), self.optimizer(w.parameters(), task.learning_rate)

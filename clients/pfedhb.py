@@ -6,10 +6,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from clients import personal
-from clients.base import Task
-from clients.meanfield import BaseHeadSettings, MeanFieldClient
-from clients.parts import alone, replaced
+from fedivon_app.clients.base import Task
+from fedivon_app.clients.meanfield import BaseHeadSettings, MeanFieldClient
+from fedivon_app.clients.parts import alone, replaced
+from fedivon_app.clients.state import recall_personal
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.posterior import Posterior
 
@@ -35,7 +35,7 @@ class PFedHBClient(MeanFieldClient):
     def train(self, start: Payload, task: Task) -> Posterior:
         client, server = self.settings.client, start.posterior
         parts = {name: self.flat.part(name, client.head) for name in ("head", "base")}
-        own = personal.recall(task.memory) or start
+        own = recall_personal(task.memory) or start
         begin = {"head": own.posterior, "base": server}
         fields = {name: self.field(begin[name], part) for name, part in parts.items()}
         every = (task.inputs, task.labels)

@@ -7,8 +7,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from clients.base import Task
-from clients.point import PointClient, PointSettings
+from fedivon_app.clients.base import Task
+from fedivon_app.clients.fedavg import PointClient, PointSettings
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.posterior import Posterior
 

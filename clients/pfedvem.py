@@ -13,10 +13,10 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from clients import personal
-from clients.base import Task
-from clients.meanfield import CHUNK, BaseHeadSettings, MeanFieldClient
-from clients.parts import alone
+from fedivon_app.clients.base import Task
+from fedivon_app.clients.meanfield import CHUNK, BaseHeadSettings, MeanFieldClient
+from fedivon_app.clients.parts import alone
+from fedivon_app.clients.state import recall_personal
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.meanfield import MeanField
 from fedivon_app.core.posterior import Posterior
@@ -51,7 +51,7 @@ class PFedVEMClient(MeanFieldClient):
     Settings = PFedVEMSettings
 
     def train(self, start: Payload, task: Task) -> Posterior:
-        client, own = self.settings.client, personal.recall(task.memory)
+        client, own = self.settings.client, recall_personal(task.memory)
         place = self.flat.part("head", client.head)
         first = Posterior(start.posterior.mean, np.full(len(self.flat), client.sigma_init**-2))
         head = self.field(own.posterior if own else first, place)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from datasets.base import Source, real_number, whole_number
+from fedivon_app.datasets.base import Source, real_number, whole_number
 
 SYNTHETIC_INPUTS = 60
 SYNTHETIC_CLASSES = 10

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.base import Source
+from fedivon_app.datasets.base import Source
 
 try:
     import fcntl

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.base import DataError, Source
+from fedivon_app.datasets.base import DataError, Source
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm"}
 Items = list[tuple[Path, int]]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from datasets.base import Source, real_number
+from fedivon_app.datasets.base import Source, real_number
 
 STREAM = 0x6E6F69  # of the seed
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.base import DataError, Source, whole_number
+from fedivon_app.datasets.base import DataError, Source, whole_number
 
 PARTS = ("train", "test")
 REQUIRED = ("x_train", "y_train", "x_test", "y_test")

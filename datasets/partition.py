@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from datasets import rules
-from datasets.base import DataError, suggestion, whole_number
+from fedivon_app.datasets import rules
+from fedivon_app.datasets.base import DataError, suggestion, whole_number
 
 if TYPE_CHECKING:
-    from datasets.base import Source
+    from fedivon_app.datasets.base import Source
 
 RULES: dict[str, Callable[..., list[np.ndarray]]] = {
     "iid": rules.iid,

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from datasets.base import DataError
+from fedivon_app.datasets.base import DataError
 
 MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}  # Pillow's, by the number of channels
 

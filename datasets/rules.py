@@ -8,8 +8,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from datasets.base import DataError, real_number, whole_number
-from datasets.dealing import RETRIES, Generator, Parts, by_class, cut_counts, dealt_by, sized_shards, skewed, subsample
+from fedivon_app.datasets.allocation import (
+    RETRIES,
+    Generator,
+    Parts,
+    by_class,
+    cut_counts,
+    dealt_by,
+    sized_shards,
+    skewed,
+    subsample,
+)
+from fedivon_app.datasets.base import DataError, real_number, whole_number
 
 
 def iid(labels: np.ndarray, num_clients: int, generator: Generator, *, fraction: float = 1.0) -> Parts:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from datasets import builtin, cache, image_folder, npz, vision
-from datasets.base import DataError, Source, suggestion
+from fedivon_app.datasets import builtin, cache, image_folder, npz, vision
+from fedivon_app.datasets.base import DataError, Source, suggestion
 
 if TYPE_CHECKING:
     import torch

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from datasets.base import DataError, Source, suggestion
-from datasets.cache import locked
+from fedivon_app.datasets.base import DataError, Source, suggestion
+from fedivon_app.datasets.cache import locked
 
 log = logging.getLogger(__name__)
 DOWNLOAD_TIMEOUT = 30.0  # seconds without an answer

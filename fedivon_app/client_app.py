@@ -10,11 +10,11 @@ from typing import Any
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from clients.base import PosteriorClient
-from clients.data import partition_of
 from fedivon_app import logs
+from fedivon_app.clients.base import PosteriorClient
 from fedivon_app.core import heap
 from fedivon_app.core.settings import Settings
+from fedivon_app.datasets.loading import partition_of
 from fedivon_app.methods import method, settings_of
 
 app = ClientApp()

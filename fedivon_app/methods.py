@@ -7,34 +7,34 @@ from typing import NamedTuple
 
 from pydantic import create_model, model_validator
 
-from clients.admm import BayesAdmmClient, FedAdmmClient
-from clients.base import PosteriorClient
-from clients.dense import DenseClient
-from clients.fedper import FedPerClient, FedRepClient
-from clients.ivon import IvonClient, PersonalIvonClient
-from clients.laplace import FedLapCovClient, FedLaplaceClient
-from clients.local import LocalClient
-from clients.meanfield import LocalBnnClient
-from clients.perfedavg import PerFedAvgClient
-from clients.pfedbayes import PFedBayesClient
-from clients.pfedhb import PFedHBClient
-from clients.pfedme import PFedMeClient
-from clients.pfedvem import PFedVEMClient
-from clients.point import PointClient
-from clients.scaffold import ScaffoldClient
-from clients.variational import VariationalClient
+from fedivon_app.clients.admm import BayesAdmmClient, FedAdmmClient
+from fedivon_app.clients.base import PosteriorClient
+from fedivon_app.clients.bayes_admm_full import DenseClient
+from fedivon_app.clients.fedavg import PointClient
+from fedivon_app.clients.fedivon import IvonClient, PersonalIvonClient
+from fedivon_app.clients.fedper import FedPerClient, FedRepClient
+from fedivon_app.clients.flipout import VariationalClient
+from fedivon_app.clients.laplace import FedLapCovClient, FedLaplaceClient
+from fedivon_app.clients.local import LocalClient
+from fedivon_app.clients.meanfield import LocalBnnClient
+from fedivon_app.clients.perfedavg import PerFedAvgClient
+from fedivon_app.clients.pfedbayes import PFedBayesClient
+from fedivon_app.clients.pfedhb import PFedHBClient
+from fedivon_app.clients.pfedme import PFedMeClient
+from fedivon_app.clients.pfedvem import PFedVEMClient
+from fedivon_app.clients.scaffold import ScaffoldClient
 from fedivon_app.core.settings import Settings, nearest
-from strategies.admm import BayesAdmm, FedAdmm, FullBayesAdmm
-from strategies.aggregation import RULES
-from strategies.base import PosteriorStrategy
-from strategies.fedavg import FedAvg
-from strategies.fedivon import FedIvon
-from strategies.fischer import Fischer
-from strategies.local import FedPer, Local
-from strategies.pfedhb import PFedHB
-from strategies.pfedme import PFedMe
-from strategies.pfedvem import PFedBayes, PFedVEM
-from strategies.scaffold import Scaffold
+from fedivon_app.strategies.admm import BayesAdmm, FedAdmm, FullBayesAdmm
+from fedivon_app.strategies.aggregation import RULES
+from fedivon_app.strategies.base import PosteriorStrategy
+from fedivon_app.strategies.fedavg import FedAvg
+from fedivon_app.strategies.fedivon import FedIvon
+from fedivon_app.strategies.fischer import Fischer
+from fedivon_app.strategies.local import FedPer, Local
+from fedivon_app.strategies.pfedhb import PFedHB
+from fedivon_app.strategies.pfedme import PFedMe
+from fedivon_app.strategies.pfedvem import PFedBayes, PFedVEM
+from fedivon_app.strategies.scaffold import Scaffold
 
 
 class Method(NamedTuple):

@@ -14,20 +14,20 @@ import torch
 from flwr.app import Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
 
-from datasets.sources import DataError
 from fedivon_app import logs
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.settings import SettingsError, compose
-from fedivon_app.evaluation import Evaluator
+from fedivon_app.datasets.sources import DataError
 from fedivon_app.methods import method, settings_of
-from fedivon_app.prepare import prepare
-from fedivon_app.pretraining import pretrain
-from fedivon_app.report import write_report
-from fedivon_app.runs import Run
-from fedivon_app.uncertainty import assess
-from strategies.base import PosteriorStrategy
-from strategies.divergence import extremes
-from strategies.roll_call import RunError, wait_for_nodes
+from fedivon_app.report.writing import write_report
+from fedivon_app.runs.folder import Run
+from fedivon_app.runs.uncertainty import assess
+from fedivon_app.server.evaluation import Evaluator
+from fedivon_app.server.pretraining import pretrain
+from fedivon_app.server.setup import prepare
+from fedivon_app.strategies.base import PosteriorStrategy
+from fedivon_app.strategies.divergence import extremes
+from fedivon_app.strategies.roll_call import RunError, wait_for_nodes
 
 app = ServerApp()
 log = logging.getLogger("fedivon")

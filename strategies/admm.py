@@ -14,8 +14,8 @@ from fedivon_app.core.duality import Space, dual_step, reference
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.settings import Settings as AppSettings
 from fedivon_app.core.settings import SettingsError
-from strategies.base import MergeSettings, PosteriorStrategy
-from strategies.wire import Reply
+from fedivon_app.strategies.base import MergeSettings, PosteriorStrategy
+from fedivon_app.strategies.replies import Reply
 
 
 class AdmmMergeSettings(MergeSettings):

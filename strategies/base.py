@@ -23,15 +23,15 @@ from fedivon_app.core import client_scores, heap
 from fedivon_app.core.codec import Codec, Payload, Raw
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.settings import ClientSettings, Section, Settings
-from strategies.aggregation import RULES as MERGING
-from strategies.aggregation import aggregate_counting
-from strategies.divergence import divergence, extremes
-from strategies.gather import gather
-from strategies.guard import guarded, precision_shares
-from strategies.roll_call import Node, RollCall, RunError
-from strategies.weighting import RULES as WEIGHING
-from strategies.weighting import weigh
-from strategies.wire import Replies, Reply, num_bytes, reason, record_of, sort_out, to_numpy, to_record
+from fedivon_app.strategies.aggregation import RULES as MERGING
+from fedivon_app.strategies.aggregation import aggregate_counting
+from fedivon_app.strategies.divergence import divergence, extremes
+from fedivon_app.strategies.guard import guarded, precision_shares
+from fedivon_app.strategies.receive import gather
+from fedivon_app.strategies.replies import Replies, Reply, num_bytes, reason, record_of, sort_out, to_numpy, to_record
+from fedivon_app.strategies.roll_call import Node, RollCall, RunError
+from fedivon_app.strategies.weighting import RULES as WEIGHING
+from fedivon_app.strategies.weighting import weigh
 
 log = logging.getLogger("fedivon")
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fedivon_app.core.posterior import Posterior
-from strategies.wire import Reply
+from fedivon_app.strategies.replies import Reply
 
 
 def extremes(posterior: Posterior) -> dict[str, float]:

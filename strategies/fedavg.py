@@ -4,8 +4,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from strategies.base import MergeSettings, PosteriorStrategy
-from strategies.weighting import FOR_POINTS
+from fedivon_app.strategies.base import MergeSettings, PosteriorStrategy
+from fedivon_app.strategies.weighting import FOR_POINTS
 
 
 class PointMergeSettings(MergeSettings):

@@ -1,6 +1,6 @@
 """FedIvon."""
 
-from strategies.base import PosteriorStrategy
+from fedivon_app.strategies.base import PosteriorStrategy
 
 
 class FedIvon(PosteriorStrategy):

@@ -1,6 +1,6 @@
 """Fischer et al.'s Bayesian federated learning."""
 
-from strategies.base import PosteriorStrategy
+from fedivon_app.strategies.base import PosteriorStrategy
 
 
 class Fischer(PosteriorStrategy):

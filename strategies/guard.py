@@ -19,7 +19,7 @@ import numpy as np
 
 from fedivon_app.core.dense import Dense
 from fedivon_app.core.posterior import Posterior
-from strategies.wire import Reply
+from fedivon_app.strategies.replies import Reply
 
 Findings = dict[int, dict[str, float]]  # by partition, what exceeded its bound: how many times the cohort's median
 

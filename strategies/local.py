@@ -8,9 +8,9 @@ from typing import Literal
 import numpy as np
 
 from fedivon_app.core.posterior import Posterior
-from strategies.base import MergeSettings, PosteriorStrategy
-from strategies.fedavg import FedAvg
-from strategies.wire import Reply
+from fedivon_app.strategies.base import MergeSettings, PosteriorStrategy
+from fedivon_app.strategies.fedavg import FedAvg
+from fedivon_app.strategies.replies import Reply
 
 
 class Local(PosteriorStrategy):

@@ -12,10 +12,10 @@ from pydantic import Field, model_validator
 from fedivon_app.core.meanfield import Gaussian
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.settings import Settings as AppSettings
-from strategies.aggregation import aggregate
-from strategies.base import MergeSettings, PosteriorStrategy
-from strategies.parts import KnowsHead
-from strategies.wire import Reply
+from fedivon_app.strategies.aggregation import aggregate
+from fedivon_app.strategies.base import MergeSettings, PosteriorStrategy
+from fedivon_app.strategies.parts import KnowsHead
+from fedivon_app.strategies.replies import Reply
 
 ADAM = ("exp_avg", "exp_avg_sq", "step")
 

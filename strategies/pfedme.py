@@ -8,8 +8,8 @@ import numpy as np
 from pydantic import Field
 
 from fedivon_app.core.posterior import Posterior
-from strategies.fedavg import FedAvg, PointMergeSettings
-from strategies.wire import Reply
+from fedivon_app.strategies.fedavg import FedAvg, PointMergeSettings
+from fedivon_app.strategies.replies import Reply
 
 
 class PFedMe(FedAvg):

@@ -15,11 +15,11 @@ from torch.nn.functional import softplus
 from fedivon_app.core.meanfield import inverse_softplus
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.settings import Settings as AppSettings
-from strategies.base import MergeSettings, PosteriorStrategy
-from strategies.fedavg import FedAvg, PointMergeSettings
-from strategies.guard import lower_median
-from strategies.parts import KnowsHead
-from strategies.wire import Reply
+from fedivon_app.strategies.base import MergeSettings, PosteriorStrategy
+from fedivon_app.strategies.fedavg import FedAvg, PointMergeSettings
+from fedivon_app.strategies.guard import lower_median
+from fedivon_app.strategies.parts import KnowsHead
+from fedivon_app.strategies.replies import Reply
 
 log = logging.getLogger("fedivon")
 

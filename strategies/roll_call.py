@@ -12,7 +12,7 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from fedivon_app.core.settings import Settings
-from strategies.wire import reason, record_of
+from fedivon_app.strategies.replies import reason, record_of
 
 log = logging.getLogger("fedivon")
 PAUSE = 0.5  # seconds between two looks at who is there

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fedivon_app.core.codec import Payload
-from strategies.fedavg import FedAvg
-from strategies.wire import Reply
+from fedivon_app.strategies.fedavg import FedAvg
+from fedivon_app.strategies.replies import Reply
 
 
 class Scaffold(FedAvg):

@@ -22,12 +22,10 @@ import psutil
 import torch
 from torch import nn
 
-from clients.base import Task
-from clients.data import Partition
-from clients.ivon import IvonClient
-from clients.point import PointClient
-from clients.variational import VariationalClient
-from datasets.sources import load
+from fedivon_app.clients.base import Task
+from fedivon_app.clients.fedavg import PointClient
+from fedivon_app.clients.fedivon import IvonClient
+from fedivon_app.clients.flipout import VariationalClient
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.flat import Flat
 from fedivon_app.core.ivon import IVON
@@ -35,9 +33,11 @@ from fedivon_app.core.models import build
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.predict import predict
 from fedivon_app.core.settings import Settings, compose
-from fedivon_app.launch import Federation
+from fedivon_app.datasets.loading import Partition
+from fedivon_app.datasets.sources import load
+from fedivon_app.federation.local_federation import Federation
 from fedivon_app.methods import method, settings_of
-from strategies.aggregation import RULES, aggregate
+from fedivon_app.strategies.aggregation import RULES, aggregate
 
 
 def contest(rivals: dict[str, Callable[[], object]], turns: int) -> dict[str, float]:

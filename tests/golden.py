@@ -24,7 +24,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from fedivon_app import client_app, server_app
 from fedivon_app.methods import METHODS
-from fedivon_app.runs import Run
+from fedivon_app.runs.folder import Run
 
 GOLDEN = Path(__file__).with_name("golden.json")
 CLIENTS = 4

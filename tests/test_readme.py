@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from flwr.app import Message, RecordDict
 
-from clients.data import partition_of
-from fedivon_app.cli import _parser
+from fedivon_app.cli.main import _parser
 from fedivon_app.core.settings import CONF, compose
+from fedivon_app.datasets.loading import partition_of
 from fedivon_app.methods import METHODS, method, settings_of
-from fedivon_app.prepare import prepare
-from strategies.wire import num_bytes, to_numpy, to_record
+from fedivon_app.server.setup import prepare
+from fedivon_app.strategies.replies import num_bytes, to_numpy, to_record
 
 README = (Path(__file__).resolve().parents[1] / "README.md").read_text()
 

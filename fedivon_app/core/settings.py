@@ -16,7 +16,9 @@ from typing import Any, Literal, get_args
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-CONF = Path(__file__).resolve().parents[2] / "conf"
+import fedivon_app
+
+CONF = next(place for folder in fedivon_app.__path__ if (place := Path(folder) / "conf").is_dir())
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's where it was built in: several times faster
 
 

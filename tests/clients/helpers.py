@@ -3,13 +3,13 @@
 import numpy as np
 import torch
 
-from clients import personal
-from clients.data import partition_of
-from datasets.base import Source
+from fedivon_app.clients.state import keep_personal, recall_personal
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.flat import Flat
 from fedivon_app.core.models import build
 from fedivon_app.core.settings import compose
+from fedivon_app.datasets.base import Source
+from fedivon_app.datasets.loading import partition_of
 from fedivon_app.methods import method, settings_of
 from fedivon_app.server_app import prepare
 
@@ -52,14 +52,14 @@ def fit(one, start, number=1):
     config = config_of(one, number)
     arrays = one.codec.encode(start)
     out = one.fit(list(arrays.values()), config)[0]
-    own = personal.recall(one.memory(config).recall(number))
+    own = recall_personal(one.memory(config).recall(number))
     return one.codec.decode(dict(zip(arrays, out, strict=True)), start), own
 
 
 def remember(one, own, number=1):
     """Has the client keep this PM as that of the round."""
     memory = {}
-    personal.keep(memory, own)
+    keep_personal(memory, own)
     one.memory(config_of(one)).keep(number, memory)
 
 

@@ -8,12 +8,12 @@ import pytest
 import torch
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
-from clients.data import division, partition_of
-from datasets.sources import DataError
 from fedivon_app.client_app import app
 from fedivon_app.core.client_scores import from_metrics
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.settings import compose
+from fedivon_app.datasets.loading import division, partition_of
+from fedivon_app.datasets.sources import DataError
 from fedivon_app.methods import METHODS, method, settings_of
 from tests.clients.helpers import first_payload
 

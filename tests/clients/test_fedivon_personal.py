@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from flwr.app import RecordDict
 
-from clients.data import partition_of
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.ivon import IVON
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.settings import compose
+from fedivon_app.datasets.loading import partition_of
 from fedivon_app.methods import method, settings_of
 from fedivon_app.server_app import prepare
 

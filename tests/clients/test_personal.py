@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from flwr.app import RecordDict
 
-from clients import personal
-from clients.data import partition_of
+from fedivon_app.clients.state import keep_personal, recall_personal
 from fedivon_app.core.client_scores import from_metrics
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.metrics import Tally
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.predict import predict_point
 from fedivon_app.core.settings import compose
+from fedivon_app.datasets.loading import partition_of
 from fedivon_app.methods import METHODS, method, settings_of
 from tests.clients.helpers import first_payload
 
@@ -79,15 +79,15 @@ def test_a_client_that_need_not_report_trains_and_sends_nothing(tmp_path):
     config = {"keys": list(arrays), "round": 1, "learning-rate": 0.1, "report": False}
     sent, num_examples, metrics = one.fit(list(arrays.values()), config)
     assert sent == [] and num_examples > 0 and metrics["loss"] > 0
-    assert personal.recall(one.memory(config).recall(1)) is not None
+    assert recall_personal(one.memory(config).recall(1)) is not None
 
 
 def test_a_personal_model_takes_the_place_of_the_one_before():
     memory = {"v": np.ones(2)}
-    assert personal.recall(memory) is None
-    personal.keep(memory, Payload(Posterior(np.zeros(2), np.ones(2)), np.ones(3, np.float32)))
-    personal.keep(memory, Payload(Posterior(np.full(2, 5.0))))
-    own = personal.recall(memory)
+    assert recall_personal(memory) is None
+    keep_personal(memory, Payload(Posterior(np.zeros(2), np.ones(2)), np.ones(3, np.float32)))
+    keep_personal(memory, Payload(Posterior(np.full(2, 5.0))))
+    own = recall_personal(memory)
     assert own.posterior.mean.tolist() == [5, 5] and own.posterior.precision is None and own.buffers is None
     assert memory["v"].tolist() == [1, 1]
 

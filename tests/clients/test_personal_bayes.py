@@ -6,18 +6,18 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from clients import personal
-from clients.data import partition_of
-from datasets.base import Source
+from fedivon_app.clients.state import keep_personal, recall_personal
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.flat import Flat
 from fedivon_app.core.laplace import curvature_diagonal
 from fedivon_app.core.models import build
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.settings import compose
+from fedivon_app.datasets.base import Source
+from fedivon_app.datasets.loading import partition_of
 from fedivon_app.methods import method, settings_of
 from tests.clients.helpers import first_payload
-from tests.federation import federate, initial_weights
+from tests.simulated import federate, initial_weights
 
 METHODS = ["local-bnn", "pfedhb", "pfedbayes", "pfedvem"]
 EACH = 40
@@ -45,11 +45,11 @@ def fit(one, start, own=None):
     config = {"keys": list(arrays), "round": number, "learning-rate": rate, "last-merged": number - 1}
     if own is not None:
         kept = {}
-        personal.keep(kept, own)
+        keep_personal(kept, own)
         one.memory(config).keep(1, kept)
     out, _, metrics = one.fit(list(arrays.values()), config)
     reply = one.codec.decode(dict(zip(arrays, out, strict=True)), start)
-    return reply, personal.recall(one.memory(config).recall(number)), metrics
+    return reply, recall_personal(one.memory(config).recall(number)), metrics
 
 
 def same(one: np.ndarray, other: np.ndarray) -> bool:

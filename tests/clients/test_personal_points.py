@@ -8,27 +8,16 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from clients.data import Partition
-from clients.parts import alone, replaced
+from fedivon_app.clients.parts import alone, replaced
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.flat import Flat
 from fedivon_app.core.models import build
 from fedivon_app.core.posterior import Posterior
+from fedivon_app.datasets.loading import Partition
 from fedivon_app.methods import method, settings_of
-from strategies.wire import Reply
-from tests.clients.helpers import (
-    BATCH_NORM,
-    EACH,
-    QUICK,
-    SMALL,
-    SOURCE,
-    accuracy,
-    client_of,
-    config_of,
-    fit,
-    remember,
-)
-from tests.federation import federate, initial_weights
+from fedivon_app.strategies.replies import Reply
+from tests.clients.helpers import BATCH_NORM, EACH, QUICK, SMALL, SOURCE, accuracy, client_of, config_of, fit, remember
+from tests.simulated import federate, initial_weights
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,14 @@ import pytest
 import torch
 from torch.func import functional_call
 
-from clients.perfedavg import PerFedAvgClient
-from clients.pfedme import PFedMeClient
+from fedivon_app.clients.perfedavg import PerFedAvgClient
+from fedivon_app.clients.pfedme import PFedMeClient
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.methods import method, settings_of
-from strategies.wire import Reply
+from fedivon_app.strategies.replies import Reply
 from tests.clients.helpers import BATCH_NORM, EACH, SMALL, SOURCE, client_of, config_of, fit
-from tests.federation import federate, initial_weights
+from tests.simulated import federate, initial_weights
 
 # Quadratic losses a/2 |theta - c|^2, one for each client, on which everything is known.
 

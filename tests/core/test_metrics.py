@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, brier_score_loss, log_loss, roc_auc_score
 
-from datasets.vision import torchvision_datasets
 from fedivon_app.core.metrics import Tally, auroc, classification, reliability, retention_curve, uncertainty
+from fedivon_app.datasets.vision import torchvision_datasets
 
 modest = settings(deadline=None, max_examples=50)
 seeds = st.integers(0, 2**32 - 1)

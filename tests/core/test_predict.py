@@ -8,14 +8,7 @@ from fedivon_app.core.flat import Flat
 from fedivon_app.core.metrics import uncertainty
 from fedivon_app.core.models import build, with_dropout
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.core.predict import (
-    has_samples,
-    predict,
-    predict_mean,
-    predict_moments,
-    predict_point,
-    predict_samples,
-)
+from fedivon_app.core.predict import has_samples, predict, predict_mean, predict_moments, predict_point, predict_samples
 
 NETWORKS = [
     ("linear", (60,)),

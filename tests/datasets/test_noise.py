@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clients.data import division
-from datasets.base import DataError
-from datasets.noise import flip
 from fedivon_app.core.settings import DataSettings
+from fedivon_app.datasets.base import DataError
+from fedivon_app.datasets.loading import division
+from fedivon_app.datasets.noise import flip
 
 
 @given(st.floats(0, 1), st.integers(2, 20), st.integers(0, 1000))

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from datasets import dealing
-from datasets.partition import RULES, matching_test, options_of, partition, split
-from datasets.rules import heterogeneous_shares
+from fedivon_app.datasets import allocation as dealing
+from fedivon_app.datasets.partition import RULES, matching_test, options_of, partition, split
+from fedivon_app.datasets.rules import heterogeneous_shares
 
 CASES = {
     "iid": {},

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from datasets import vision
-from datasets.sources import DataError, load
+from fedivon_app.datasets import vision
+from fedivon_app.datasets.sources import DataError, load
 
 # --- pictures in folders
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from datasets import cache, sources
-from datasets.base import Source
-from datasets.sources import DataError, inputs, load
+from fedivon_app.datasets import cache, sources
+from fedivon_app.datasets.base import Source
+from fedivon_app.datasets.sources import DataError, inputs, load
 
 
 def save(path, **content):
@@ -222,7 +222,7 @@ def test_another_process_opens_the_stored_arrays_without_reading_the_file(tmp_pa
     def refuse(*arguments):
         raise AssertionError("the file was read again")
 
-    monkeypatch.setattr("datasets.npz.read_arrays", refuse)
+    monkeypatch.setattr("fedivon_app.datasets.npz.read_arrays", refuse)
     assert np.array_equal(load("npz", tmp_path, path=path).y_train, arrays()["y_train"])
 
 
@@ -256,7 +256,7 @@ def test_the_second_of_two_writers_leaves_the_first_ones_arrays(tmp_path, arrays
 def test_racing_processes_all_succeed_and_leave_one_copy(tmp_path, arrays):
     path = save(tmp_path / "own.npz", **arrays(train=2000, shape=(28, 28)))
     code = (
-        "import sys; from datasets.sources import load; print(load('npz', sys.argv[1], path=sys.argv[2]).x_train.sum())"
+        "import sys; from fedivon_app.datasets.sources import load; print(load('npz', sys.argv[1], path=sys.argv[2]).x_train.sum())"
     )
     command = [sys.executable, "-c", code, str(tmp_path), str(path)]
     house = Path(sources.__file__).parents[1]
@@ -297,7 +297,7 @@ def test_an_unknown_scaling_is_named():
 
 def test_importing_the_sources_loads_neither_torch_nor_torchvision_nor_sklearn():
     heavy = "{'torch', 'torchvision', 'sklearn'}"
-    code = f"import sys, datasets.sources, datasets.partition; print({heavy} & set(sys.modules))"
+    code = f"import sys, fedivon_app.datasets.sources, fedivon_app.datasets.partition; print({heavy} & set(sys.modules))"
     house = Path(sources.__file__).parents[1]
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=house, check=True)
     assert result.stdout == "set()\n"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedivon_app.launch import Federation
+from fedivon_app.federation.local_federation import Federation
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -8,7 +8,7 @@ import time
 import numpy as np
 from torch import nn
 
-from clients.base import PosteriorClient
+from fedivon_app.clients.base import PosteriorClient
 from fedivon_app.core.models import build
 
 FAULTS = {  # partition: what it does to the arrays by name, in round 2

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from fedivon_app.launch import Federation, free_port
-from fedivon_app.runs import Run
-from fedivon_app.superlink import BIN
+from fedivon_app.federation.local_federation import Federation, free_port
+from fedivon_app.federation.superlink import BIN
+from fedivon_app.runs.folder import Run
 
 
 def configuration(runs: Path, experiment: str, strategy: str, *overrides: str) -> dict[str, str]:

@@ -8,10 +8,10 @@ import urllib.request
 from contextlib import ExitStack
 from pathlib import Path
 
-from fedivon_app.keys import make_keys
-from fedivon_app.launch import Federation, end_family, free_port
-from fedivon_app.sites import admit
-from fedivon_app.superlink import BIN, PROJECT
+from fedivon_app.federation.keys import make_keys
+from fedivon_app.federation.local_federation import Federation, end_family, free_port
+from fedivon_app.federation.sites import admit
+from fedivon_app.federation.superlink import BIN, PROJECT
 from tests.e2e.helpers import start_node, wait_for
 
 NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")

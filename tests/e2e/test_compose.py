@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from fedivon_app.launch import free_port
-from fedivon_app.runs import Run
-from fedivon_app.superlink import PROJECT
+from fedivon_app.federation.local_federation import free_port
+from fedivon_app.federation.superlink import PROJECT
+from fedivon_app.runs.folder import Run
 from tests.e2e.helpers import wait_for
 
 pytestmark = pytest.mark.e2e

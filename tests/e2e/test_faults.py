@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from fedivon_app.runs import Run
+from fedivon_app.runs.folder import Run
 from tests.e2e.helpers import configuration, launch
 
 pytestmark = pytest.mark.e2e

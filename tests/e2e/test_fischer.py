@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from fedivon_app.cli import main
-from fedivon_app.runs import Run
+from fedivon_app.cli.main import main
+from fedivon_app.runs.folder import Run
 from tests.e2e.helpers import configuration, launch
 
 pytestmark = pytest.mark.e2e

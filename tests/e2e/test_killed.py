@@ -11,7 +11,7 @@ import numpy as np
 import psutil
 import pytest
 
-from fedivon_app.runs import Run
+from fedivon_app.runs.folder import Run
 from tests.e2e.held import rounds_behind
 from tests.e2e.helpers import configuration, launch, wait_for
 from tests.e2e.sites import Sites

@@ -6,11 +6,11 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-from fedivon_app.bundle import copy_app
-from fedivon_app.cli import main
-from fedivon_app.runs import Run
-from fedivon_app.sites import admit, remove, sites_of
-from fedivon_app.superlink import PROJECT
+from fedivon_app.cli.main import main
+from fedivon_app.federation.bundle import copy_app
+from fedivon_app.federation.sites import admit, remove, sites_of
+from fedivon_app.federation.superlink import PROJECT
+from fedivon_app.runs.folder import Run
 from tests.e2e.helpers import configuration, launch, wait_for
 from tests.e2e.sites import NGINX, Sites
 

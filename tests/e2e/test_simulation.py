@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fedivon_app.bundle import copy_app
-from fedivon_app.cli import main
-from fedivon_app.personalise import kept_models, score_again
-from fedivon_app.runs import Run
-from fedivon_app.superlink import BIN, PROJECT
+from fedivon_app.cli.main import main
+from fedivon_app.federation.bundle import copy_app
+from fedivon_app.federation.superlink import BIN, PROJECT
+from fedivon_app.runs.folder import Run
+from fedivon_app.runs.personalise import kept_models, score_again
 from tests.e2e import helpers
 from tests.e2e.helpers import configuration, numbers, resume
 

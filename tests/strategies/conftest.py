@@ -2,7 +2,7 @@
 
 import pytest
 
-from strategies import roll_call
+from fedivon_app.strategies import roll_call
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from fedivon_app.core.codec import Payload
 from fedivon_app.core.duality import dual_step
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.methods import method, settings_of
-from strategies.wire import Reply
+from fedivon_app.strategies.replies import Reply
 
 K, SIZE = 5, 6
 RNG = np.random.default_rng(0)

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedivon_app.core.posterior import Posterior
-from strategies.aggregation import RULES, aggregate, aggregate_counting
-from strategies.weighting import RULES as WEIGHTINGS
-from strategies.weighting import weigh
+from fedivon_app.strategies.aggregation import RULES, aggregate, aggregate_counting
+from fedivon_app.strategies.weighting import RULES as WEIGHTINGS
+from fedivon_app.strategies.weighting import weigh
 
 THREE = [Posterior([1.0, 0.0], [1.0, 4.0]), Posterior([2.0, 2.0], [2.0, 4.0]), Posterior([5.0, 4.0], [1.0, 8.0])]
 WEIGHTS = [0.5, 0.25, 0.25]

@@ -12,11 +12,11 @@ from fedivon_app.core.metrics import Tally
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.settings import ClientSettings, SettingsError, compose, validate
 from fedivon_app.methods import method, settings_of
-from strategies.aggregation import RULES as MERGING
-from strategies.base import learning_rate
-from strategies.roll_call import RunError
-from strategies.weighting import RULES as WEIGHING
-from strategies.wire import to_record
+from fedivon_app.strategies.aggregation import RULES as MERGING
+from fedivon_app.strategies.base import learning_rate
+from fedivon_app.strategies.replies import to_record
+from fedivon_app.strategies.roll_call import RunError
+from fedivon_app.strategies.weighting import RULES as WEIGHING
 from tests.strategies.nodes import Nodes, arrays_of, fedivon, good, start
 
 

@@ -9,7 +9,6 @@ from flwr.app import Array, ArrayRecord, Context, RecordDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clients.data import tensors
 from fedivon_app import client_app
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.dense import Dense
@@ -17,11 +16,12 @@ from fedivon_app.core.metrics import classification
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.predict import predict_moments
 from fedivon_app.core.settings import compose
+from fedivon_app.datasets.loading import tensors
 from fedivon_app.methods import method, settings_of
-from fedivon_app.prepare import prepare
-from strategies.guard import guarded, lower_median, precision_shares
-from strategies.roll_call import RunError
-from strategies.wire import Reply
+from fedivon_app.server.setup import prepare
+from fedivon_app.strategies.guard import guarded, lower_median, precision_shares
+from fedivon_app.strategies.replies import Reply
+from fedivon_app.strategies.roll_call import RunError
 
 BLOCKS = [slice(0, 2), slice(2, 4)]
 SERVER = Posterior(np.zeros(4), np.ones(4))

@@ -11,8 +11,8 @@ from fedivon_app.core.meanfield import inverse_softplus
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.settings import SettingsError, compose
 from fedivon_app.methods import method, settings_of
-from strategies.aggregation import aggregate
-from strategies.wire import Reply
+from fedivon_app.strategies.aggregation import aggregate
+from fedivon_app.strategies.replies import Reply
 
 SHAPE, CLASSES, MODEL = (3,), 2, {"name": "mlp", "options": {"sizes": [3]}}
 HEAD = slice(12, 20)  # of 20 weights: 3 x 3 + 3 in the base, 3 x 2 + 2 in the head

@@ -6,7 +6,7 @@ from flwr.app import Error
 
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.posterior import Posterior
-from strategies.roll_call import RunError
+from fedivon_app.strategies.roll_call import RunError
 from tests.strategies.nodes import Nodes, fedivon, good, start
 
 

@@ -1,1 +1,0 @@
-"""The client half of every method."""

@@ -1,0 +1,1 @@
+"""Flower's processes: a SuperLink, a local federation, the app's bundle, keys and sites."""

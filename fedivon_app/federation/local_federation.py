@@ -1,0 +1,119 @@
+"""A local Flower federation for a few runs: one SuperLink, started and ended here."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psutil
+
+from fedivon_app.federation.superlink import BIN, PROJECT, LaunchError, SuperLink
+
+
+class Federation(SuperLink):
+    """`with Federation() as federation: federation.run(...)`: a SuperLink with simulated nodes.
+
+    Without `simulation` the nodes are SuperNodes that somebody starts and points to `address`; with `keys`, a folder
+    that `fedivon keys` made, they speak TLS and need keys that are registered.
+    """
+
+    def __init__(
+        self, simulation: bool = True, verbose: bool = False, start_timeout: float = 90, keys: Path | None = None
+    ):
+        super().__init__(f"127.0.0.1:{free_port()}", keys / "server" / "ca.crt" if keys else None, verbose)
+        self.simulation, self.start_timeout, self.keys = simulation, start_timeout, keys
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        self._log = open(Path(self._home.name) / "superlink.log", "w")
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def start(self) -> None:
+        """Starts the SuperLink, new or again with what it had in its database."""
+        home, (host, port) = Path(self._home.name), self.address.split(":")
+        command = ["flower-superlink", "--isolation", "subprocess", "--database", str(home / "state.db"), *self._tls()]
+        command += ["--host", host, "--port", port, *(["--simulation"] if self.simulation else [])]
+        options = {"env": self.environment, "cwd": PROJECT, "stdout": self._log, "stderr": self._log}
+        self._superlink = subprocess.Popen([BIN / command[0], *command[1:]], start_new_session=True, **options)
+        self._wait_until_healthy()
+
+    def _tls(self) -> list[str]:
+        if self.keys is None:
+            return ["--insecure"]
+        place = self.keys / "server"
+        files = {"ca-certfile": "ca.crt", "certfile": "server.crt", "keyfile": "server.key"}
+        given = [word for name, file in files.items() for word in (f"--ssl-{name}", str(place / file))]
+        return [*given, "--enable-supernode-auth"]
+
+    def _wait_until_healthy(self) -> None:
+        limit = time.monotonic() + self.start_timeout
+        trust = ssl.create_default_context(cafile=self.ca) if self.ca else None
+        address = f"http{'s' if trust else ''}://{self.address}/health"
+        while time.monotonic() < limit and self._superlink.poll() is None:
+            try:
+                urllib.request.urlopen(address, timeout=2, context=trust)
+                return
+            except (urllib.error.URLError, OSError):
+                time.sleep(0.3)
+        tail = " ".join(Path(self._log.name).read_text().splitlines()[-3:])
+        raise LaunchError(f"Flower's SuperLink did not start within {self.start_timeout:g} s: {tail}")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        end_family(self._superlink.pid)
+        self._superlink.wait()
+        self._log.close()
+        super().__exit__(kind, error, traceback)
+
+    @property
+    def pid(self) -> int:
+        """Of the SuperLink, from which all its processes come."""
+        return self._superlink.pid
+
+    def _federation(self, nodes: int | None, cpus: float) -> list[str]:
+        """Flower's own default is two simulated nodes."""
+        if not self.simulation:
+            return []
+        resources = f"client-resources-num-cpus={cpus:g} init-args-num-cpus={os.cpu_count()}"
+        return ["--federation-config", f"num-supernodes={nodes} {resources}"]
+
+    def _abandon(self, run_id: str) -> None:
+        """The run ends with the SuperLink."""
+
+
+def end_family(pid: int, patience: float = 10) -> None:
+    """Ends a process and all that came of it; the SuperLink's executor and Ray have sessions of their own."""
+    try:
+        parent = psutil.Process(pid)
+        family = [parent, *parent.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return
+    for member in family:
+        with suppress(psutil.NoSuchProcess):
+            member.terminate()
+    _, alive = psutil.wait_procs(family, patience)
+    for member in alive:
+        with suppress(psutil.NoSuchProcess):
+            member.kill()
+    psutil.wait_procs(alive, patience)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

@@ -1,0 +1,85 @@
+"""`fedivon sites`: who may take part in the runs of a SuperLink. A site is a name and the key registered for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedivon_app.core.settings import SettingsError
+from fedivon_app.federation.superlink import SuperLink
+
+GONE = "unregistered"
+FORMER = "its key was shut out, for ever; remove its node.key and node.pub and let `fedivon keys` make it new ones"
+
+
+@dataclass(frozen=True)
+class Site:
+    """A node as the SuperLink knows it."""
+
+    name: str
+    node: int
+    status: str  # registered (never seen), online, offline or unregistered (shut out)
+    since: str
+    public_key: bytes
+
+
+def sites_of(link: SuperLink) -> list[Site]:
+    """All that are admitted, or were. `flwr supernode list` has no names and no keys, so the Control API is asked."""
+    from flwr.proto.control_pb2 import ListNodesRequest
+
+    with link.control() as client:
+        nodes = client.ListNodes(ListNodesRequest()).nodes_info
+    since = {"online": "last_activated_at", "offline": "last_deactivated_at", "unregistered": "unregistered_at"}
+    return [
+        Site(
+            name=node.name or str(node.node_id),
+            node=node.node_id,
+            status=node.status,
+            since=getattr(node, since.get(node.status, "registered_at")),
+            public_key=node.public_key,
+        )
+        for node in sorted(nodes, key=lambda node: node.registered_at)
+    ]
+
+
+def admit(link: SuperLink, keys: Path, names: Sequence[str]) -> Iterator[str]:
+    """Registers the sites' keys, and says of each what was done; another key of the same site is shut out."""
+    files = {name: keys / "sites" / name / "node.pub" for name in names}
+    if missing := [str(file) for file in files.values() if not file.is_file()]:
+        raise SettingsError(f"there is no {', '.join(missing)}: `fedivon keys {keys} --site NAME` makes a site's keys")
+    public_keys = {name: _read(file) for name, file in files.items()}
+    known = sites_of(link)
+    for name, public_key in public_keys.items():
+        old = [site for site in known if site.name == name and site.status != GONE]
+        if mine := [site for site in known if site.public_key == public_key]:
+            yield f"{name}: {FORMER if mine[0].status == GONE else 'was admitted before'}"
+            continue
+        link.register(files[name], name)
+        for site in old:
+            link.unregister(site.node)
+        yield f"{name}: admitted" + (", and its former key shut out" if old else "")
+
+
+def remove(link: SuperLink, names: Sequence[str]) -> Iterator[str]:
+    """Shuts sites out: their nodes are refused from now on."""
+    known = [site for site in sites_of(link) if site.status != GONE]
+    if strange := [name for name in names if name not in {site.name for site in known}]:
+        there = ", ".join(sorted({site.name for site in known})) or "none"
+        raise SettingsError(f"no site is called {', '.join(strange)}; there are: {there}")
+    for site in known:
+        if site.name in names:
+            link.unregister(site.node)
+            yield f"{site.name}: shut out"
+
+
+def _read(file: Path) -> bytes:
+    """A public key in the form in which the SuperLink keeps it."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+    from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+
+    try:
+        return public_key_to_bytes(load_ssh_public_key(file.read_bytes()))
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise SettingsError(f"{file} is no public key: {error}") from None

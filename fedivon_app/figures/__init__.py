@@ -1,0 +1,1 @@
+"""BayesADMM's figures, computed anew."""

@@ -1,0 +1,1 @@
+"""Runs on disk: their folders, the catalogue of them, plans of many, and trained models."""

@@ -1,0 +1,1 @@
+"""What the ServerApp does around the rounds: set-up, pretraining, evaluation, recording."""

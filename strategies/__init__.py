@@ -1,1 +1,0 @@
-"""The server half of every method, and the pure functions under them."""

@@ -1,0 +1,112 @@
+"""Following a run on a SuperLink that is somebody else's, with Flower's answers made up."""
+
+import json
+import subprocess
+from types import SimpleNamespace
+
+import pytest
+from flwr.proto.control_pb2 import ListRunsResponse, StreamLogsResponse
+from flwr.proto.run_pb2 import Run, RunStatus
+
+from fedivon_app.federation import superlink
+from fedivon_app.federation.superlink import LaunchError, SuperLink
+from fedivon_app.logs import MARK
+
+RUNNING = RunStatus(status="running")
+DONE = RunStatus(status="finished", sub_status="completed")
+FAILED = RunStatus(status="finished", sub_status="failed", details="no data")
+AWAY = ConnectionError("Connection refused")
+
+
+@pytest.fixture
+def link(monkeypatch):
+    """A link whose SuperLink tells of run 7 what `link.answers` has, in turn; an exception among them is raised, None
+    stands for a run that it does not know. `link.said` is what the run says, each part at its time; an exception ends
+    the stream. `link.asked` are the commands of `flwr` that were called."""
+    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now, sleep=lambda s: setattr(clock, "now", clock.now + s))
+    monkeypatch.setattr(superlink, "time", clock)
+
+    def flwr(command, **_):
+        link.asked.append(str(command[1]))
+        refusal = {"success": False, "error-message": "Connection refused"}
+        answer = {"run": {"success": True, "run-id": "7"}, "stop": {"success": True}}.get(link.asked[-1], refusal)
+        return subprocess.CompletedProcess(command, 0, f"some words\n{json.dumps(answer)}", "")
+
+    def list_runs(request):
+        assert request.run_id == 7
+        answer = link.answers.pop(0)
+        if isinstance(answer, BaseException):
+            raise answer
+        return ListRunsResponse(run_dict={} if answer is None else {7: Run(status=answer)})
+
+    def stream_logs(request):
+        for at, part in [(at, part) for at, part in link.said if at > request.after_timestamp]:
+            if isinstance(part, BaseException):
+                link.said.remove((at, part))
+                raise part
+            yield StreamLogsResponse(log_output=part, latest_timestamp=at)
+
+    client = SimpleNamespace(ListRuns=list_runs, StreamLogs=stream_logs, close=lambda: None)
+    monkeypatch.setattr("flwr.cli.utils.init_http_client_from_connection", lambda connection: client)
+    monkeypatch.setattr(subprocess, "run", flwr)
+    with SuperLink("127.0.0.1:1") as link:
+        link.answers, link.said, link.asked = [], [], []
+        yield link
+
+
+def test_a_superlink_that_is_away_for_a_while_does_not_end_the_run(link):
+    link.answers = [RUNNING, AWAY, AWAY, RUNNING, DONE]
+    assert link.run({"experiment": "demo"}) is None
+    assert "stop" not in link.asked
+
+
+def test_every_line_is_shown_once_and_whole_although_the_connection_was_lost(link):
+    link.answers = [RUNNING, RUNNING, DONE]
+    link.said = [(1.0, f"INFO : Flower's own\n\x1b[92m{MARK}round 1"), (2.0, f"/2\n{MARK}round 2/2\n")]
+    link.said += [(2.5, ConnectionError("reset")), (3.0, f"{MARK}completed\n")]
+    shown = []
+    assert link.run({"experiment": "demo"}, show=shown.append) is None
+    assert shown == ["round 1/2", "round 2/2", "completed"]
+    link.answers, link.verbose = [RUNNING, DONE], True
+    assert link.run({"experiment": "demo"}, show=shown.append) is None
+    assert shown[3:] == ["INFO : Flower's own", "round 1/2", "round 2/2", "completed"]
+
+
+def test_an_error_where_lines_are_shown_is_not_taken_for_the_superlinks(link):
+    link.answers, link.said = [RUNNING], [(1.0, f"{MARK}round 1/2\n")]
+
+    def closed(line: str) -> None:
+        raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        link.run({"experiment": "demo"}, show=closed)
+
+
+def test_one_that_stays_away_is_named_and_its_run_is_left_alone(link):
+    link.answers = [RUNNING, *[AWAY] * 1000]
+    with pytest.raises(LaunchError, match="the SuperLink at 127.0.0.1:1 does not answer: Connection refused"):
+        link.run({"experiment": "demo"})
+    assert "stop" not in link.asked
+
+
+def test_how_a_run_ended_is_told(link):
+    link.answers = [RUNNING, FAILED]
+    assert link.run({"experiment": "demo"}) == "no data"
+    link.answers = [None]
+    with pytest.raises(LaunchError, match="knows no run 7"):
+        link.status("7")
+
+
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt(), SystemExit(143)])
+@pytest.mark.parametrize("reading", [False, True])
+def test_who_is_interrupted_stops_the_run(link, interruption, reading):
+    link.answers = [RUNNING, DONE] if reading else [RUNNING, interruption]
+    link.said = [(1.0, interruption)] if reading else []
+    with pytest.raises(type(interruption)):
+        link.run({"experiment": "demo"})
+    assert link.asked[-1] == "stop"
+
+
+def test_what_flower_refuses_is_an_error(link):
+    with pytest.raises(LaunchError, match="`flwr supernode` failed: Connection refused"):
+        link.unregister(5)
