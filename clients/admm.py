@@ -20,7 +20,9 @@ from fedivon_app.core.posterior import Posterior
 class BayesAdmmSettings(OptimizerSettings):
     start: Literal["posterior"] = "posterior"
     temperature: float = Field(1.0, gt=0, description="tau: the loss counts 1/tau times")
-    momentum: Literal["kept", "fresh"] = Field("kept", description="from round to round, with its count of steps")
+    momentum: Literal["kept", "fresh"] = Field(
+        "kept", description="from round to round, with its count of steps"
+    )
 
 
 class BayesAdmmClient(IvonTrainer):
@@ -35,12 +37,15 @@ class BayesAdmmClient(IvonTrainer):
     remembers = True
 
     def train(self, start: Payload, task: Task) -> Posterior:
-        client, merge = self.settings.client, self.settings.merge
+        client = self.settings.client
+        merge = self.settings.merge
         duals = Duals(start.posterior, task, merge)
         self.metrics["bounded_duals"] = duals.num_bounded
         share = client.temperature / len(task.labels)
         ess = 1 / (merge.rho * share)
-        optimizer = self.ivon(task, ess=ess, prior=duals.server, dual=(share * duals.v, share * duals.u))
+        optimizer = self.ivon(
+            task, ess=ess, prior=duals.server, dual=(share * duals.v, share * duals.u)
+        )
         if task.server_round > 1:
             optimizer.precision = duals.server.precision
         if client.momentum == "kept" and "momentum" in task.memory:
@@ -59,13 +64,17 @@ def _momentum(optimizer: IVON) -> dict[str, np.ndarray]:
 
 def _restore(optimizer: IVON, memory: dict[str, np.ndarray]) -> None:
     saved = optimizer.state_dict()
-    saved["state"] |= {"momentum": torch.from_numpy(memory["momentum"]), "step": int(memory["step"][0])}
+    saved["state"] |= {
+        "momentum": torch.from_numpy(memory["momentum"]),
+        "step": int(memory["step"][0]),
+    }
     optimizer.load_state_dict(saved)
 
 
 class FedAdmmSettings(PointSettings):
     loss: Literal["sum", "share", "mean"] = Field(
-        "sum", description="how a client counts: its summed loss / temperature, its mean loss times N_k/N, or its mean"
+        "sum",
+        description="how a client counts: its summed loss / temperature, its mean loss times N_k/N, or its mean",
     )
     temperature: float = Field(1.0, gt=0, description="tau, with loss sum")
 
@@ -81,7 +90,8 @@ class FedAdmmClient(PointClient):
     remembers = True
 
     def train(self, start: Payload, task: Task) -> Posterior:
-        merge, memory = self.settings.merge, task.memory
+        merge = self.settings.merge
+        memory = task.memory
         server = start.posterior.mean
         v = memory.get("v", np.zeros(len(self.flat)))
         share = 1 / self.loss_factor(task)
@@ -92,7 +102,10 @@ class FedAdmmClient(PointClient):
         return posterior
 
     def loss_factor(self, task: Task) -> float:
-        client, size = self.settings.client, len(task.labels)
-        return {"sum": size / client.temperature, "share": size / max(task.total_examples, size), "mean": 1.0}[
-            client.loss
-        ]
+        client = self.settings.client
+        size = len(task.labels)
+        return {
+            "sum": size / client.temperature,
+            "share": size / max(task.total_examples, size),
+            "mean": 1.0,
+        }[client.loss]

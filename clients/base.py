@@ -39,8 +39,12 @@ class Task:
     generator: torch.Generator
     server_round: int = 1
     total_examples: int = 0  # of all clients
-    memory: dict[str, np.ndarray] = field(default_factory=dict)  # what lasts: read and changed by `train`
-    extras: dict[str, np.ndarray] = field(default_factory=dict)  # what the method adds to a posterior: the same
+    memory: dict[str, np.ndarray] = field(
+        default_factory=dict
+    )  # what lasts: read and changed by `train`
+    extras: dict[str, np.ndarray] = field(
+        default_factory=dict
+    )  # what the method adds to a posterior: the same
 
     @property
     def steps(self) -> int:
@@ -50,7 +54,9 @@ class Task:
     def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Every example once an epoch, shuffled."""
         for _ in range(self.epochs):
-            order = torch.randperm(len(self.labels), generator=self.generator).to(self.labels.device)
+            order = torch.randperm(len(self.labels), generator=self.generator).to(
+                self.labels.device
+            )
             for rows in order.split(self.batch_size):
                 yield self.inputs[rows], self.labels[rows]
 
@@ -60,7 +66,9 @@ class PosteriorClient(NumPyClient):
 
     Settings: type[ClientSettings] = ClientSettings
     remembers = False  # whether `train` reads and changes the task's memory
-    personalises = False  # whether the method is about personal models: then clients always keep one
+    personalises = (
+        False  # whether the method is about personal models: then clients always keep one
+    )
 
     def __init__(
         self,
@@ -69,17 +77,23 @@ class PosteriorClient(NumPyClient):
         state: RecordDict | None = None,
         state_root: Path | None = None,
     ):
-        self.settings, self.partition = settings, partition
+        self.settings = settings
+        self.partition = partition
         self.state = RecordDict() if state is None else state  # what lasts from round to round
         self.state_root = state_root or default_root()
         self.codec: Codec = Raw()
         self.device = pick_device(settings.client.device)
         self.flat = network(
-            settings.model, partition.source.shape, classes(settings.data, partition.source), self.device
+            settings.model,
+            partition.source.shape,
+            classes(settings.data, partition.source),
+            self.device,
         )
         self.loss_sum = self.steps = 0
         self.metrics: dict[str, float] = {}  # what `train` has to tell besides the loss
-        self.personal: Payload | None = None  # the PM, where `train` makes another model than what it returns
+        self.personal: Payload | None = (
+            None  # the PM, where `train` makes another model than what it returns
+        )
 
     @abstractmethod
     def train(self, start: Payload, task: Task) -> Posterior:
@@ -88,7 +102,8 @@ class PosteriorClient(NumPyClient):
     def loss(self, inputs: Tensor, labels: Tensor) -> Tensor:
         """Mean cross-entropy of a minibatch; also counted for the round's metrics."""
         loss = nn.functional.cross_entropy(self.forward(inputs), labels)
-        self.loss_sum, self.steps = self.loss_sum + loss.detach(), self.steps + 1
+        self.loss_sum = self.loss_sum + loss.detach()
+        self.steps = self.steps + 1
         return loss
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -104,7 +119,9 @@ class PosteriorClient(NumPyClient):
             "num-classes": source.num_classes,
         }
 
-    def fit(self, parameters: list[np.ndarray], config: dict[str, Any]) -> tuple[list[np.ndarray], int, dict[str, Any]]:
+    def fit(
+        self, parameters: list[np.ndarray], config: dict[str, Any]
+    ) -> tuple[list[np.ndarray], int, dict[str, Any]]:
         began = time.perf_counter()
         start = self.codec.decode(dict(zip(config["keys"], parameters, strict=True)))
         memory = self.memory(config)
@@ -120,7 +137,11 @@ class PosteriorClient(NumPyClient):
         if self.keeps_personal:
             keep_personal(task.memory, self.personal or Payload(posterior, payload.buffers))
         if self.keeps:
-            memory.keep(config["round"], task.memory, {config.get(name, 0) for name in ("last-merged", "last-saved")})
+            memory.keep(
+                config["round"],
+                task.memory,
+                {config.get(name, 0) for name in ("last-merged", "last-saved")},
+            )
         result = self.codec.encode(payload, start) if config.get("report", True) else {}
         metrics = {"loss": float(self.loss_sum) / max(self.steps, 1), **self.metrics}
         metrics["seconds"] = time.perf_counter() - began
@@ -150,9 +171,15 @@ class PosteriorClient(NumPyClient):
 
     def task(self, config: dict[str, Any]) -> Task:
         """The round's data and randomness, a function of the seed, the round and the partition."""
-        seeds = np.random.SeedSequence([self.settings.seed, config["round"], self.partition.number]).generate_state(2)
-        seed = torch.default_generator.manual_seed if self.device.type == "cpu" else torch.manual_seed
-        seed(int(seeds[0]))  # torch's own takes longer: for devices that are not there it notes by whom it was called
+        seeds = np.random.SeedSequence(
+            [self.settings.seed, config["round"], self.partition.number]
+        ).generate_state(2)
+        seed = (
+            torch.default_generator.manual_seed if self.device.type == "cpu" else torch.manual_seed
+        )
+        seed(
+            int(seeds[0])
+        )  # torch's own takes longer: for devices that are not there it notes by whom it was called
         images, labels = self.examples("train", self.partition.train)
         client = self.settings.client
         shuffle = torch.Generator().manual_seed(int(seeds[1]))
@@ -161,15 +188,21 @@ class PosteriorClient(NumPyClient):
 
     def examples(self, part: str, rows: np.ndarray) -> tuple[Tensor, Tensor]:
         source = self.partition.source
-        x, y = (source.x_train, source.y_train) if part == "train" else (source.x_test, source.y_test)
+        x, y = (
+            (source.x_train, source.y_train) if part == "train" else (source.x_test, source.y_test)
+        )
         return tensors(x[rows], y[rows], self.settings.data.scaling, self.device)
 
-    def evaluate(self, parameters: list[np.ndarray], config: dict[str, Any]) -> tuple[float, int, dict[str, Any]]:
+    def evaluate(
+        self, parameters: list[np.ndarray], config: dict[str, Any]
+    ) -> tuple[float, int, dict[str, Any]]:
         """The received GM and the client's own PM on the client's test part, as statistics that can be pooled."""
         start = self.codec.decode(dict(zip(config["keys"], parameters, strict=True)))
         images, labels = self.examples("test", self.partition.test)
         models = {"gm": start} if config.get("score-gm", True) else {}
-        if self.keeps_personal and (own := recall_personal(self.memory(config).recall(config.get("last-merged", 0)))):
+        if self.keeps_personal and (
+            own := recall_personal(self.memory(config).recall(config.get("last-merged", 0)))
+        ):
             models["pm"] = own
         tallies = {who: self.tallies(model, images, labels) for who, model in models.items()}
         loss = next((ways["mean"].scores()["nll"] for ways in tallies.values()), 0.0)
@@ -177,7 +210,8 @@ class PosteriorClient(NumPyClient):
 
     def tallies(self, model: Payload, images: Tensor, labels: Tensor) -> dict[str, Tally]:
         """At the mean and, where the model has a precision, by Monte Carlo."""
-        draws, truth = (self.settings.evaluation.samples, self.settings.seed), labels.cpu().numpy()
+        draws = (self.settings.evaluation.samples, self.settings.seed)
+        truth = labels.cpu().numpy()
         options = {"buffers": model.buffers}
         ways = {"mean": predict_point(self.flat, model.posterior, images, *draws, **options)}
         if model.posterior.precision is not None and draws[0]:

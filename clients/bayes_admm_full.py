@@ -16,10 +16,16 @@ from fedivon_app.core.settings import ClientSettings
 
 class DenseSettings(ClientSettings):
     epochs: int = Field(200, ge=1, description="VON's steps, each over all examples, at most")
-    learning_rate: float = Field(0.5, gt=0, le=1, description="of a VON step; 1 solves a quadratic loss at once")
+    learning_rate: float = Field(
+        0.5, gt=0, le=1, description="of a VON step; 1 solves a quadratic loss at once"
+    )
     tolerance: float = Field(1e-4, gt=0, description="VON stops where a step moves less than this")
-    loss: Literal["cross-entropy", "squares"] = Field("cross-entropy", description="squares: logits to one-hot labels")
-    draws: int = Field(16, ge=2, multiple_of=2, description="of an example's logits, for expectations")
+    loss: Literal["cross-entropy", "squares"] = Field(
+        "cross-entropy", description="squares: logits to one-hot labels"
+    )
+    draws: int = Field(
+        16, ge=2, multiple_of=2, description="of an example's logits, for expectations"
+    )
 
 
 class DenseClient(PosteriorClient):
@@ -30,8 +36,11 @@ class DenseClient(PosteriorClient):
     remembers = True
 
     def train(self, start: Payload, task: Task) -> Dense:
-        client, merge, memory = self.settings.client, self.settings.merge, task.memory
-        inputs, labels = task.inputs.flatten(1).double().cpu().numpy(), task.labels.cpu().numpy()
+        client = self.settings.client
+        merge = self.settings.merge
+        memory = task.memory
+        inputs = task.inputs.flatten(1).double().cpu().numpy()
+        labels = task.labels.cpu().numpy()
         inputs = np.concatenate([inputs, np.ones((len(inputs), 1))], axis=1)
         order = theta_order(inputs.shape[1], len(self.flat) // inputs.shape[1])
         server = ordered(start.posterior, order)
@@ -41,7 +50,8 @@ class DenseClient(PosteriorClient):
         own = solve_client(loss, server, (v, matrix), merge.rho, **options)
         more_v, more_matrix = dual_step(own, server, merge.dual_step, merge.dual_space)
         memory |= {"v": v + more_v, "V": matrix + more_matrix}
-        self.loss_sum, self.steps = loss.at(own.mean)[0] / len(labels), 1
+        self.loss_sum = loss.at(own.mean)[0] / len(labels)
+        self.steps = 1
         return ordered(own, np.argsort(order))
 
     def local_loss(self, inputs: np.ndarray, labels: np.ndarray, num_classes: int) -> Loss:

@@ -17,10 +17,12 @@ class Duals:
     """
 
     def __init__(self, start: Posterior, task: Task, merge: Section):
-        self.merge, self.memory = merge, task.memory
+        self.merge = merge
+        self.memory = task.memory
         self.server = reference(start, task.server_round, merge.prior_precision)
         zeros = np.zeros(len(start))
-        self.v, self._u = task.memory.get("v", zeros), task.memory.get("u", zeros)
+        self.v = task.memory.get("v", zeros)
+        self._u = task.memory.get("u", zeros)
         self.u, self.num_bounded = bounded(self._u, self.server.precision, merge.rho)
 
     def step(self, own: Posterior) -> None:

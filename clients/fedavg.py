@@ -20,9 +20,13 @@ class PointSettings(ClientSettings):
     optimizer: Literal["adam", "sgd"] = "adam"
     momentum: float = Field(0.0, ge=0, lt=1, description="sgd only")
     weight_decay: float = Field(0.0, ge=0)
-    clip_norm: float | None = Field(None, gt=0, description="largest norm of a minibatch's gradient")
+    clip_norm: float | None = Field(
+        None, gt=0, description="largest norm of a minibatch's gradient"
+    )
     proximal: float = Field(0.0, ge=0, description="FedProx's mu: pull towards the server's point")
-    optimizer_state: Literal["fresh", "kept"] = Field("fresh", description="Adam's moments, from round to round")
+    optimizer_state: Literal["fresh", "kept"] = Field(
+        "fresh", description="Adam's moments, from round to round"
+    )
 
 
 class PointClient(PosteriorClient):
@@ -32,7 +36,9 @@ class PointClient(PosteriorClient):
     """
 
     Settings = PointSettings
-    penalty: Callable[[Tensor], Tensor] | None = None  # gradient of what a method adds to the loss, at the flat weights
+    penalty: Callable[[Tensor], Tensor] | None = (
+        None  # gradient of what a method adds to the loss, at the flat weights
+    )
 
     @classmethod
     def goes_on(cls, settings: Settings) -> bool:
@@ -44,7 +50,9 @@ class PointClient(PosteriorClient):
         if self.settings.client.optimizer_state == "kept":
             (weights,) = optimizer.param_groups[0]["params"]
             state = {f"optimizer.{name}": value for name, value in optimizer.state[weights].items()}
-            task.memory.update({name: value.cpu().numpy().reshape(-1) for name, value in state.items()})
+            task.memory.update(
+                {name: value.cpu().numpy().reshape(-1) for name, value in state.items()}
+            )
         return Posterior(self.flat.mean())
 
     def descend(self, optimizer: torch.optim.Optimizer, task: Task) -> None:
@@ -54,7 +62,11 @@ class PointClient(PosteriorClient):
             self.step(optimizer, inputs, labels, anchor)
 
     def step(
-        self, optimizer: torch.optim.Optimizer, inputs: Tensor, labels: Tensor, anchor: Tensor | None = None
+        self,
+        optimizer: torch.optim.Optimizer,
+        inputs: Tensor,
+        labels: Tensor,
+        anchor: Tensor | None = None,
     ) -> None:
         """One step on a minibatch's loss, with what the method adds to it and `proximal`/2 |theta - anchor|^2."""
         flat = self.flat
@@ -72,18 +84,25 @@ class PointClient(PosteriorClient):
             torch.nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], largest)
         optimizer.step()
 
-    def optimizer(self, task: Task, weights: list[torch.nn.Parameter] | None = None) -> torch.optim.Optimizer:
+    def optimizer(
+        self, task: Task, weights: list[torch.nn.Parameter] | None = None
+    ) -> torch.optim.Optimizer:
         """The optimizer of the settings for these weights; none: for all, with its state of last round where kept."""
-        client, whole = self.settings.client, weights is None
+        client = self.settings.client
+        whole = weights is None
         weights = [self.flat.as_parameter()] if whole else weights
         shared = {"lr": task.learning_rate, "weight_decay": client.weight_decay, "fused": True}
         if client.optimizer == "adam":
             optimizer = torch.optim.Adam(weights, **shared)
         else:
             optimizer = torch.optim.SGD(weights, momentum=client.momentum, **shared)
-        kept = {n.partition(".")[2]: v for n, v in task.memory.items() if n.startswith("optimizer.")}
+        kept = {
+            n.partition(".")[2]: v for n, v in task.memory.items() if n.startswith("optimizer.")
+        }
         if whole and kept:
-            optimizer.state[weights[0]] = {name: self._tensor(value) for name, value in kept.items()}
+            optimizer.state[weights[0]] = {
+                name: self._tensor(value) for name, value in kept.items()
+            }
         return optimizer
 
     def _tensor(self, value: np.ndarray) -> Tensor:

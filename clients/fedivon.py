@@ -18,7 +18,9 @@ from fedivon_app.core.settings import PosteriorClientSettings, Settings
 class OptimizerSettings(PosteriorClientSettings):
     """What every client that runs IVON has."""
 
-    hess_init: float = Field(1.0, gt=0, description="the hessian before round 1; also scales the rate where rescale_lr")
+    hess_init: float = Field(
+        1.0, gt=0, description="the hessian before round 1; also scales the rate where rescale_lr"
+    )
     beta1: float = Field(0.9, ge=0, lt=1)
     beta2: float = Field(0.99999, ge=0, le=1)
     schedule_over: Literal["rounds", "steps"] = Field(
@@ -26,7 +28,9 @@ class OptimizerSettings(PosteriorClientSettings):
         description="what linear and cosine run over: the rounds, or in every round anew the local steps",
     )
     mc_samples: int = Field(1, ge=1, description="weight samples a training step")
-    clip_radius: float | None = Field(None, gt=0, description="bound on a coordinate's preconditioned gradient")
+    clip_radius: float | None = Field(
+        None, gt=0, description="bound on a coordinate's preconditioned gradient"
+    )
     debias: bool = True
     rescale_lr: bool = True
     antithetic: bool = Field(
@@ -36,7 +40,9 @@ class OptimizerSettings(PosteriorClientSettings):
 
 
 class IvonSettings(OptimizerSettings):
-    ess: float = Field(5000, gt=0, description="effective sample size, IVON's lambda: the calibration knob")
+    ess: float = Field(
+        5000, gt=0, description="effective sample size, IVON's lambda: the calibration knob"
+    )
     weight_decay: float = Field(2e-4, ge=0)
 
     @property
@@ -58,7 +64,8 @@ class IvonTrainer(PosteriorClient):
 
     def descend(self, optimizer: IVON, task: Task) -> Posterior:
         """Every minibatch of the task; then what was learned."""
-        client, first = self.settings.client, [group["lr"] for group in optimizer.param_groups]
+        client = self.settings.client
+        first = [group["lr"] for group in optimizer.param_groups]
         for step, (inputs, labels) in enumerate(task.batches()):
             if client.schedule_over == "steps":
                 fall = client.rate_at(step / max(task.steps - 1, 1)) / client.learning_rate
@@ -90,10 +97,15 @@ class IvonClient(IvonTrainer):
 class PersonalIvonSettings(IvonSettings):
     start: Literal["posterior"] = "posterior"
     beta: float = Field(
-        1.0, ge=0, description="weight of the divergence from the server's posterior; 0: local training"
+        1.0,
+        ge=0,
+        description="weight of the divergence from the server's posterior; 0: local training",
     )
     prior_share: float = Field(
-        0.1, ge=0, le=1, description="of the server's precision in the prior; the rest is that of the weight decay"
+        0.1,
+        ge=0,
+        le=1,
+        description="of the server's precision in the prior; the rest is that of the weight decay",
     )
 
 
@@ -121,14 +133,21 @@ class PersonalIvonClient(IvonTrainer):
         if client.beta == 0:
             return self.train_alone(recall_personal(task.memory), server, task)
         floor = client.ess * client.weight_decay
-        prior = Posterior(server.mean, client.prior_share * server.precision + (1 - client.prior_share) * floor)
-        rate = task.learning_rate * (client.hess_init + client.weight_decay if client.rescale_lr else 1)
-        optimizer = self.ivon(task, ess=client.ess / client.beta, prior=prior, lr=rate, rescale_lr=False)
+        prior = Posterior(
+            server.mean, client.prior_share * server.precision + (1 - client.prior_share) * floor
+        )
+        rate = task.learning_rate * (
+            client.hess_init + client.weight_decay if client.rescale_lr else 1
+        )
+        optimizer = self.ivon(
+            task, ess=client.ess / client.beta, prior=prior, lr=rate, rescale_lr=False
+        )
         optimizer.precision = server.precision
         return self.descend(optimizer, task)
 
     def train_alone(self, own: Payload | None, server: Posterior, task: Task) -> Posterior:
-        client, begin = self.settings.client, own.posterior if own else server
+        client = self.settings.client
+        begin = own.posterior if own else server
         if own:
             self.flat.load(begin.mean)
             self.flat.load_buffers(own.buffers)

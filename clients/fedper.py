@@ -14,7 +14,9 @@ from fedivon_app.core.posterior import Posterior
 
 
 class FedPerSettings(OwnPartSettings):
-    head: str = Field("head", description="submodule of the model that is a client's own; the base is the rest")
+    head: str = Field(
+        "head", description="submodule of the model that is a client's own; the base is the rest"
+    )
 
 
 class FedPerClient(OwnPartClient):

@@ -23,13 +23,19 @@ class VariationalSettings(PosteriorClientSettings):
     start: Literal["posterior", "mean"] = Field(
         "posterior", description="deviations at a round's start: the server's, or sigma_init"
     )
-    sigma_init: float = Field(SIGMA_INIT, gt=0, description="standard deviation of every weight before round 1")
-    smallest_sigma: float = Field(1e-5, gt=0, description="a smaller one, as merges make them, is raised to this")
+    sigma_init: float = Field(
+        SIGMA_INIT, gt=0, description="standard deviation of every weight before round 1"
+    )
+    smallest_sigma: float = Field(
+        1e-5, gt=0, description="a smaller one, as merges make them, is raised to this"
+    )
     prior: Literal["fixed", "global"] = Field(
         "fixed", description="N(0, prior_variance), or the server's posterior of the round"
     )
     prior_variance: float = Field(100.0, gt=0)
-    flipout: bool = Field(True, description="off: one draw of the weights for all examples of a minibatch")
+    flipout: bool = Field(
+        True, description="off: one draw of the weights for all examples of a minibatch"
+    )
 
     @property
     def initial_precision(self) -> float:
@@ -43,7 +49,9 @@ class VariationalClient(PosteriorClient):
 
     def train(self, start: Payload, task: Task) -> Posterior:
         client = self.settings.client
-        sigma = np.sqrt(start.posterior.variance) if client.start == "posterior" else client.sigma_init
+        sigma = (
+            np.sqrt(start.posterior.variance) if client.start == "posterior" else client.sigma_init
+        )
         self.network = VariationalNetwork(self.flat, sigma, client.flipout, client.smallest_sigma)
         prior = self.prior(start.posterior)
         optimizer = torch.optim.Adam(self.network.parameters(), lr=task.learning_rate, fused=True)

@@ -21,7 +21,9 @@ class LaplaceTrainer(PointClient):
     """What they share: the curvature of the summed loss at the weights that were found."""
 
     def curvature(self, task: Task) -> np.ndarray:
-        mean = curvature_diagonal(self.flat, task.inputs, task.labels, self.settings.client.curvature)
+        mean = curvature_diagonal(
+            self.flat, task.inputs, task.labels, self.settings.client.curvature
+        )
         return mean.cpu().numpy().astype(np.float64) * len(task.labels)
 
     def tie(self, pull: np.ndarray, precision: np.ndarray) -> None:
@@ -31,7 +33,9 @@ class LaplaceTrainer(PointClient):
 
 
 class FedLaplaceSettings(LaplaceSettings):
-    prior_strength: float = Field(1.0, gt=0, description="how much of the server's precision counts as the prior's")
+    prior_strength: float = Field(
+        1.0, gt=0, description="how much of the server's precision counts as the prior's"
+    )
     first_precision: float = Field(1.0, gt=0, description="of every weight before round 1")
 
     @property
@@ -67,7 +71,8 @@ class FedLapCovClient(LaplaceTrainer):
     remembers = True
 
     def train(self, start: Payload, task: Task) -> Posterior:
-        rho, size = self.settings.merge.rho, len(task.labels)
+        rho = self.settings.merge.rho
+        size = len(task.labels)
         duals = Duals(start.posterior, task, self.settings.merge)
         self.metrics["bounded_duals"] = duals.num_bounded
         tie = rho * duals.server.precision.astype(np.float64)

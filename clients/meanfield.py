@@ -23,8 +23,12 @@ CHUNK = 512  # examples at once: a step on all of a client's needs no more memor
 class MeanFieldSettings(ClientSettings):
     optimizer: Literal["adam", "sgd"] = "adam"
     momentum: float = Field(0.0, ge=0, lt=1, description="sgd only")
-    sigma_init: float = Field(log1p(exp(-4)), gt=0, description="standard deviation of every weight before round 1")
-    smallest_sigma: float = Field(1e-5, gt=0, description="a smaller one, as merges may make them, is raised to this")
+    sigma_init: float = Field(
+        log1p(exp(-4)), gt=0, description="standard deviation of every weight before round 1"
+    )
+    smallest_sigma: float = Field(
+        1e-5, gt=0, description="a smaller one, as merges may make them, is raised to this"
+    )
     mc_samples: int = Field(5, ge=1, description="draws of the weights a step")
 
     @property
@@ -36,15 +40,23 @@ class BaseHeadSettings(MeanFieldSettings):
     """Where a client learns the two parts of its network one after the other."""
 
     epochs: int = Field(2, ge=1, description="of the base, with the head frozen")
-    batch_size: int = Field(50, ge=1, description="for the base; the head is learned on all examples at once")
+    batch_size: int = Field(
+        50, ge=1, description="for the base; the head is learned on all examples at once"
+    )
     learning_rate: float = Field(1e-3, gt=0, description="for the base")
-    head: str = Field("head", description="submodule of the model that is its head; the base is the rest")
+    head: str = Field(
+        "head", description="submodule of the model that is its head; the base is the rest"
+    )
     head_steps: int = Field(10, ge=0, description="on all examples at once")
     head_learning_rate: float | None = Field(None, gt=0, description="none: that for the base")
 
     def head_rate(self, task: Task) -> float:
         """The head's rate in a round: it follows the base's schedule."""
-        return (self.head_learning_rate or self.learning_rate) * task.learning_rate / self.learning_rate
+        return (
+            (self.head_learning_rate or self.learning_rate)
+            * task.learning_rate
+            / self.learning_rate
+        )
 
 
 class MeanFieldClient(PosteriorClient):
@@ -102,7 +114,9 @@ class LocalBnnSettings(MeanFieldSettings):
     batch_size: int = Field(50, ge=1)
     learning_rate: float = Field(1e-3, gt=0)
     prior_variance: float = Field(1.0, gt=0, description="of the prior N(0, prior_variance)")
-    kl_weight: float = Field(1.0, ge=0, description="of the divergence beside the summed loss; 1 is Bayes' rule")
+    kl_weight: float = Field(
+        1.0, ge=0, description="of the divergence beside the summed loss; 1 is Bayes' rule"
+    )
 
 
 class LocalBnnClient(MeanFieldClient):

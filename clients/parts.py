@@ -34,7 +34,9 @@ def alone(flat: Flat, part: Part) -> Iterator[list[nn.Parameter]]:
     """The parameters of the part, and gradients for no others; an optimizer of these alone leaves the rest as it is."""
     inside = np.zeros(len(flat), bool)
     inside[part] = True
-    learning = {name: weights for name, weights in flat.module.named_parameters() if weights.requires_grad}
+    learning = {
+        name: weights for name, weights in flat.module.named_parameters() if weights.requires_grad
+    }
     frozen = [weights for name, weights in learning.items() if not inside[flat.slices[name]].all()]
     try:
         for weights in frozen:
@@ -62,7 +64,8 @@ class OwnPartClient(PointClient):
     own: Part
 
     def train(self, start: Payload, task: Task) -> Posterior:
-        server, kept = start.posterior, recall_personal(task.memory)
+        server = start.posterior
+        kept = recall_personal(task.memory)
         if kept is not None:
             self.flat.load(replaced(server, self.own, kept.posterior).mean)
         point = self.learn(start, task)

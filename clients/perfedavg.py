@@ -23,8 +23,12 @@ class PerFedAvgSettings(PointSettings):
     learning_rate: float = Field(0.001, gt=0, description="beta, of the common point")
     inner_learning_rate: float = Field(0.01, gt=0, description="alpha, of a client's adaptation")
     variant: Literal["first-order", "hessian-free"] = "hessian-free"
-    difference: float = Field(0.01, gt=0, description="delta: hessian-free's step along the gradient, to either side")
-    adapt_steps: int = Field(1, ge=0, description="of SGD with alpha from the client's point to its PM")
+    difference: float = Field(
+        0.01, gt=0, description="delta: hessian-free's step along the gradient, to either side"
+    )
+    adapt_steps: int = Field(
+        1, ge=0, description="of SGD with alpha from the client's point to its PM"
+    )
 
 
 class PerFedAvgClient(PointClient):
@@ -41,14 +45,16 @@ class PerFedAvgClient(PointClient):
     personalises = True
 
     def train(self, start: Payload, task: Task) -> Posterior:
-        flat, optimizer = self.flat, self.optimizer(task)
+        flat = self.flat
+        optimizer = self.optimizer(task)
         for outer in task.batches():
             here = flat.vector.clone()
             gradient = self.meta_gradient(here, draw(task), outer, draw(task))
             flat.load(here)
             flat.gradient.copy_(gradient)
             self.apply(optimizer)
-        point, buffers = Posterior(flat.mean()), flat.buffers
+        point = Posterior(flat.mean())
+        buffers = flat.buffers
         for _ in range(self.settings.client.adapt_steps):
             flat.load(self.adapted(flat.vector.clone(), draw(task)))
         self.personal = Payload(Posterior(flat.mean()), flat.buffers)
@@ -61,7 +67,10 @@ class PerFedAvgClient(PointClient):
         gradient = self.gradient_at(self.adapted(weights, inner), outer)
         if client.variant == "first-order":
             return gradient
-        ahead, behind = (self.gradient_at(weights + side * client.difference * gradient, third) for side in (1.0, -1.0))
+        ahead, behind = (
+            self.gradient_at(weights + side * client.difference * gradient, third)
+            for side in (1.0, -1.0)
+        )
         return gradient - client.inner_learning_rate / (2 * client.difference) * (ahead - behind)
 
     def adapted(self, weights: Tensor, batch: Batch) -> Tensor:

@@ -17,15 +17,23 @@ from fedivon_app.core.posterior import Posterior
 
 class PFedBayesSettings(MeanFieldSettings):
     batch_size: int = Field(100, ge=1)
-    learning_rate: float = Field(1e-3, gt=0, description="of the local copy of the server's posterior")
-    personal_learning_rate: float | None = Field(None, gt=0, description="of the PM; none: the same")
+    learning_rate: float = Field(
+        1e-3, gt=0, description="of the local copy of the server's posterior"
+    )
+    personal_learning_rate: float | None = Field(
+        None, gt=0, description="of the PM; none: the same"
+    )
     minibatches: int | None = Field(20, ge=1, description="a round; none: all of its epochs'")
     personal_steps: int = Field(5, ge=1, description="of the PM, on every minibatch")
     zeta: float = Field(10.0, ge=0, description="weight of the divergence in a round")
-    sigma_init: float = Field(log1p(exp(-3)), gt=0, description="standard deviation of every weight before round 1")
+    sigma_init: float = Field(
+        log1p(exp(-3)), gt=0, description="standard deviation of every weight before round 1"
+    )
     mc_samples: int = Field(1, ge=1, description="draws of the weights a step")
     noise: float = Field(
-        1.0, gt=0, description="standard deviation of a draw's eps; the official code's 0.001 is a defect"
+        1.0,
+        gt=0,
+        description="standard deviation of a draw's eps; the official code's 0.001 is a defect",
     )
 
 
@@ -39,13 +47,19 @@ class PFedBayesClient(MeanFieldClient):
     Settings = PFedBayesSettings
 
     def train(self, start: Payload, task: Task) -> Posterior:
-        client, server = self.settings.client, start.posterior
+        client = self.settings.client
+        server = start.posterior
         count = client.minibatches or task.steps
         weight = client.zeta / count
         q = self.field((recall_personal(task.memory) or start).posterior, noise=client.noise)
         w = self.field(server)
-        rate = (client.personal_learning_rate or client.learning_rate) * task.learning_rate / client.learning_rate
-        by_q, by_w = self.optimizer(q.parameters(), rate), self.optimizer(w.parameters(), task.learning_rate)
+        rate = (
+            (client.personal_learning_rate or client.learning_rate)
+            * task.learning_rate
+            / client.learning_rate
+        )
+        by_q = self.optimizer(q.parameters(), rate)
+        by_w = self.optimizer(w.parameters(), task.learning_rate)
         for batch in islice(replace(task, epochs=count).batches(), count):
             w.zero_gradient()
             prior = w.mean.detach(), w.sigma.pow(-2)

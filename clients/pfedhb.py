@@ -18,8 +18,12 @@ class PFedHBSettings(BaseHeadSettings):
     order: Literal["head-base", "base-head", "base"] = Field(
         "head-base", description="which part is learned first; base: the head is not learned"
     )
-    head_kl_weight: float = Field(1.0, ge=0, description="of the head's divergence beside its summed loss")
-    base_kl_weight: float = Field(1e-6, ge=0, description="of the base's divergence beside its mean loss")
+    head_kl_weight: float = Field(
+        1.0, ge=0, description="of the head's divergence beside its summed loss"
+    )
+    base_kl_weight: float = Field(
+        1e-6, ge=0, description="of the base's divergence beside its mean loss"
+    )
 
 
 class PFedHBClient(MeanFieldClient):
@@ -33,22 +37,31 @@ class PFedHBClient(MeanFieldClient):
     Settings = PFedHBSettings
 
     def train(self, start: Payload, task: Task) -> Posterior:
-        client, server = self.settings.client, start.posterior
+        client = self.settings.client
+        server = start.posterior
         parts = {name: self.flat.part(name, client.head) for name in ("head", "base")}
         own = recall_personal(task.memory) or start
         begin = {"head": own.posterior, "base": server}
         fields = {name: self.field(begin[name], part) for name, part in parts.items()}
         every = (task.inputs, task.labels)
         plans = {
-            "head": ([every] * client.head_steps, client.head_rate(task), client.head_kl_weight, "sum"),
+            "head": (
+                [every] * client.head_steps,
+                client.head_rate(task),
+                client.head_kl_weight,
+                "sum",
+            ),
             "base": (task.batches(), task.learning_rate, client.base_kl_weight, "mean"),
         }
         for name in client.order.split("-"):
             batches, rate, weight, loss = plans[name]
-            field, other = fields[name], fields["base" if name == "head" else "head"]
+            field = fields[name]
+            other = fields["base" if name == "head" else "head"]
             if not len(field):
                 continue
-            prior = tuple(self.flat.checked(array)[parts[name]] for array in (server.mean, server.precision))
+            prior = tuple(
+                self.flat.checked(array)[parts[name]] for array in (server.mean, server.precision)
+            )
             with alone(self.flat, parts[name]):
                 optimizer = self.optimizer(field.parameters(), rate)
                 self.descend(field, batches, optimizer, prior, weight, loss, drawn=[other])
@@ -56,4 +69,8 @@ class PFedHBClient(MeanFieldClient):
         for field in fields.values():
             posterior = field.within(posterior)
         self.personal = Payload(posterior, self.flat.buffers)
-        return posterior if self.settings.merge.shared == "both" else replaced(posterior, parts["head"], server)
+        return (
+            posterior
+            if self.settings.merge.shared == "both"
+            else replaced(posterior, parts["head"], server)
+        )

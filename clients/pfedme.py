@@ -16,8 +16,12 @@ from fedivon_app.core.posterior import Posterior
 class PFedMeSettings(PointSettings):
     optimizer: Literal["adam", "sgd"] = Field("sgd", description="of the personal point")
     optimizer_state: Literal["fresh"] = "fresh"
-    learning_rate: float = Field(0.005, gt=0, description="eta: w moves by eta proximal (theta - w) a minibatch")
-    personal_learning_rate: float = Field(0.09, gt=0, description="of the personal point theta; no schedule changes it")
+    learning_rate: float = Field(
+        0.005, gt=0, description="eta: w moves by eta proximal (theta - w) a minibatch"
+    )
+    personal_learning_rate: float = Field(
+        0.09, gt=0, description="of the personal point theta; no schedule changes it"
+    )
     proximal: float = Field(15.0, gt=0, description="lambda: pull of theta towards w")
     inner_steps: int = Field(5, ge=1, description="K, of theta on each minibatch")
 
@@ -33,7 +37,8 @@ class PFedMeClient(PointClient):
     personalises = True
 
     def train(self, start: Payload, task: Task) -> Posterior:
-        client, theta = self.settings.client, self.flat.vector
+        client = self.settings.client
+        theta = self.flat.vector
         envelope = theta.clone()
         optimizer = self.optimizer(replace(task, learning_rate=client.personal_learning_rate))
         for inputs, labels in task.batches():

@@ -21,14 +21,18 @@ from fedivon_app.core.codec import Payload
 from fedivon_app.core.meanfield import MeanField
 from fedivon_app.core.posterior import Posterior
 
-CERTAIN = float(np.finfo(np.float32).max)  # the precision of weights that are points, in a PM whose head has one
+CERTAIN = float(
+    np.finfo(np.float32).max
+)  # the precision of weights that are points, in a PM whose head has one
 
 
 class PFedVEMSettings(BaseHeadSettings):
     optimizer: Literal["adam", "sgd"] = "sgd"
     momentum: float = Field(0.9, ge=0, lt=1, description="sgd only")
     epochs: int = Field(5, ge=1, description="of the base, with the head frozen")
-    batch_size: int = Field(10, ge=1, description="for the base; the head is learned on all examples at once")
+    batch_size: int = Field(
+        10, ge=1, description="for the base; the head is learned on all examples at once"
+    )
     sigma_init: float = Field(
         1.0, gt=0, description="standard deviation of the head's weights in a client's first round"
     )
@@ -51,7 +55,8 @@ class PFedVEMClient(MeanFieldClient):
     Settings = PFedVEMSettings
 
     def train(self, start: Payload, task: Task) -> Posterior:
-        client, own = self.settings.client, recall_personal(task.memory)
+        client = self.settings.client
+        own = recall_personal(task.memory)
         place = self.flat.part("head", client.head)
         first = Posterior(start.posterior.mean, np.full(len(self.flat), client.sigma_init**-2))
         head = self.field(own.posterior if own else first, place)
@@ -70,17 +75,30 @@ class PFedVEMClient(MeanFieldClient):
         return self.head(features)
 
     def learn_head(self, head: MeanField, task: Task, prior: tuple[Tensor, float]) -> None:
-        client, module = self.settings.client, self.flat.module
+        client = self.settings.client
+        module = self.flat.module
         with headless(module, client.head) as self.head, torch.no_grad():
             features = torch.cat([module(some) for some in task.inputs.split(CHUNK)])
         batches = [(features, task.labels)] * client.head_steps
-        self.descend(head, batches, self.optimizer(head.parameters(), client.head_rate(task)), prior, 1.0, "sum")
+        self.descend(
+            head,
+            batches,
+            self.optimizer(head.parameters(), client.head_rate(task)),
+            prior,
+            1.0,
+            "sum",
+        )
 
     def learn_base(self, head: MeanField, task: Task) -> None:
         """Mean NLL over draws of the head, all of them at once on the base's features."""
-        client, flat, draws = self.settings.client, self.flat, self.settings.client.mc_samples
+        client = self.settings.client
+        flat = self.flat
+        draws = self.settings.client.mc_samples
         head.zero_gradient()
-        with alone(flat, flat.part("base", client.head)) as weights, headless(flat.module, client.head) as module:
+        with (
+            alone(flat, flat.part("base", client.head)) as weights,
+            headless(flat.module, client.head) as module,
+        ):
             if not weights:
                 return
             optimizer = self.optimizer(weights, task.learning_rate)
@@ -95,8 +113,13 @@ def together(head: nn.Module, draws: Tensor, features: Tensor) -> Tensor:
     """The logits by each row of its weights, one below the other."""
     parameters = dict(head.named_parameters())
     parts = draws.split([parameter.numel() for parameter in parameters.values()], dim=1)
-    weights = {name: part.view(-1, *parameters[name].shape) for name, part in zip(parameters, parts, strict=True)}
-    logits = vmap(lambda own: functional_call(head, own, (features,)), randomness="different")(weights)
+    weights = {
+        name: part.view(-1, *parameters[name].shape)
+        for name, part in zip(parameters, parts, strict=True)
+    }
+    logits = vmap(lambda own: functional_call(head, own, (features,)), randomness="different")(
+        weights
+    )
     return logits.flatten(0, 1)
 
 

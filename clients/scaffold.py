@@ -28,12 +28,15 @@ class ScaffoldClient(PointClient):
     remembers = True
 
     def train(self, start: Payload, task: Task) -> Posterior:
-        server, control = start.posterior.mean, start.extras["control"]
+        server = start.posterior.mean
+        control = start.extras["control"]
         own = task.memory.get("control", np.zeros(len(self.flat)))
         correction = self.flat.checked((control - own).astype(np.float32))
         self.penalty = lambda theta: correction
         posterior = super().train(start, task)
-        gain = (server.astype(np.float64) - posterior.mean) / (self.steps * task.learning_rate) - control
+        gain = (server.astype(np.float64) - posterior.mean) / (
+            self.steps * task.learning_rate
+        ) - control
         task.memory["control"] = own + gain
         task.extras["control"] = gain.astype(np.float32)
         return posterior

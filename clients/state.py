@@ -23,7 +23,8 @@ from safetensors.numpy import save_file
 
 from fedivon_app.core.codec import Payload, Raw
 
-ARRAYS, NOTE = "memory", "memory-note"
+ARRAYS = "memory"
+NOTE = "memory-note"
 VERSION = "1"  # of the files
 
 
@@ -36,7 +37,8 @@ class Memory:
     """Named arrays after each round; `folder` is this client's own in this run, `state` None for disk alone."""
 
     def __init__(self, state: RecordDict | None, folder: Path):
-        self.state, self.folder = state, folder
+        self.state = state
+        self.folder = folder
 
     def recall(self, server_round: int) -> dict[str, np.ndarray]:
         """The arrays as they were kept in that round; none for round 0, which is before the first."""
@@ -47,10 +49,14 @@ class Memory:
             return {name: array.numpy().copy() for name, array in self.state[ARRAYS].items()}
         path = self._path(server_round)
         if not path.is_file():
-            raise ValueError(f"what this client kept in round {server_round} is gone: there is no {path}")
+            raise ValueError(
+                f"what this client kept in round {server_round} is gone: there is no {path}"
+            )
         return _load(path)
 
-    def keep(self, server_round: int, arrays: dict[str, np.ndarray], needed: Collection[int] = ()) -> None:
+    def keep(
+        self, server_round: int, arrays: dict[str, np.ndarray], needed: Collection[int] = ()
+    ) -> None:
         """Keeps the arrays of a round, and forgets those of all others but the `needed` ones."""
         arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         if self.state is not None:
@@ -82,7 +88,8 @@ def _save(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 def _load(path: Path) -> dict[str, np.ndarray]:
     try:
         with safe_open(path, "numpy") as file:
-            known, arrays = file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            known = file.metadata() or {}
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise ValueError(f"what this client kept cannot be read: {path}: {error}") from None
     if known.get("version") != VERSION:
@@ -91,7 +98,9 @@ def _load(path: Path) -> dict[str, np.ndarray]:
             f"{path} is of version {which}, not {VERSION}: go on with the version of FedIvon that began the run"
         )
     if known.get("sha256") != _digest(arrays):
-        raise ValueError(f"what this client kept is damaged: {path} does not hold what was written to it")
+        raise ValueError(
+            f"what this client kept is damaged: {path} does not hold what was written to it"
+        )
     return arrays
 
 
@@ -117,5 +126,9 @@ def keep_personal(memory: MutableMapping[str, np.ndarray], model: Payload) -> No
 
 def recall_personal(memory: Mapping[str, np.ndarray]) -> Payload | None:
     """The PM, or None for a client that has not trained yet."""
-    arrays = {name.removeprefix(PREFIX): array for name, array in memory.items() if name.startswith(PREFIX)}
+    arrays = {
+        name.removeprefix(PREFIX): array
+        for name, array in memory.items()
+        if name.startswith(PREFIX)
+    }
     return Raw().decode(arrays) if arrays else None

@@ -19,12 +19,16 @@ def by_class(labels: np.ndarray) -> Parts:
     return [np.flatnonzero(labels == label) for label in np.unique(labels)]
 
 
-def subsample(rule: str, size: int, num_clients: int, generator: Generator, fraction: float) -> np.ndarray:
+def subsample(
+    rule: str, size: int, num_clients: int, generator: Generator, fraction: float
+) -> np.ndarray:
     """A random fraction of 0..size-1, shuffled, with at least one example for each client."""
     real_number(fraction, f"{rule}: fraction", upto=1)
     kept = round(size * fraction)
     if kept < num_clients:
-        raise DataError(f"{rule}: {fraction} of {size} examples is {kept}, too few for {num_clients} clients.")
+        raise DataError(
+            f"{rule}: {fraction} of {size} examples is {kept}, too few for {num_clients} clients."
+        )
     return generator.permutation(size)[:kept]
 
 
@@ -45,7 +49,12 @@ def dealt_by(members: Parts, counts: np.ndarray, generator: Generator) -> Parts:
 
 
 def sized_shards(
-    rule: str, labels: np.ndarray, num_clients: int, generator: Generator, per_client: int, sizes: Sequence[int]
+    rule: str,
+    labels: np.ndarray,
+    num_clients: int,
+    generator: Generator,
+    per_client: int,
+    sizes: Sequence[int],
 ) -> Parts:
     """`per_client` shards of distinct labels for each client, each of a size uniform over low..high.
 
@@ -56,7 +65,9 @@ def sized_shards(
     members = by_class(labels)
     supply = np.array([len(places) for places in members])
     if per_client > len(members):
-        raise DataError(f"{rule}: {per_client} shards of distinct labels a client, but only {len(members)} labels.")
+        raise DataError(
+            f"{rule}: {per_client} shards of distinct labels a client, but only {len(members)} labels."
+        )
     room = np.minimum(2 * supply // (low + high), num_clients)
     if room.sum() < num_clients * per_client:
         raise DataError(
@@ -73,7 +84,9 @@ def sized_shards(
 def size_bounds(rule: str, sizes: Sequence[int]) -> tuple[int, int]:
     """(low, high) with 1 <= low <= high."""
     if isinstance(sizes, str) or not hasattr(sizes, "__len__") or len(sizes) != 2:
-        raise DataError(f"{rule}: shard_sizes must be two whole numbers (low, high), not {sizes!r}.")
+        raise DataError(
+            f"{rule}: shard_sizes must be two whole numbers (low, high), not {sizes!r}."
+        )
     low = whole_number(sizes[0], f"{rule}: the lower of shard_sizes", 1)
     return low, whole_number(sizes[1], f"{rule}: the upper of shard_sizes", low)
 
@@ -101,7 +114,13 @@ def deal(quotas: np.ndarray, num_clients: int, per_client: int, generator: Gener
     return held
 
 
-def skewed(rule: str, members: Parts, num_clients: int, generator: Generator, draw: Callable[[], np.ndarray]) -> Parts:
+def skewed(
+    rule: str,
+    members: Parts,
+    num_clients: int,
+    generator: Generator,
+    draw: Callable[[], np.ndarray],
+) -> Parts:
     """Quantity skew: one set of random cut points of [0, 1] gives every client a width; a class is divided over those
     who hold it in proportion to their widths, after one example for each of them. Classes that nobody holds are unused.
 
@@ -121,5 +140,7 @@ def skewed(rule: str, members: Parts, num_clients: int, generator: Generator, dr
     widths = np.diff(cuts, prepend=0.0, append=1.0)
     used = held.any(axis=0)
     counts = held.astype(np.int64)
-    counts[:, used] += cut_counts((sizes - held.sum(axis=0))[used], held[:, used] * widths[:, np.newaxis])
+    counts[:, used] += cut_counts(
+        (sizes - held.sum(axis=0))[used], held[:, used] * widths[:, np.newaxis]
+    )
     return dealt_by(members, counts, generator)

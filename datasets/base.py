@@ -28,7 +28,9 @@ class Source:
     class_names: tuple[str, ...] | None = None
     subclass_train: np.ndarray | None = None  # fine labels where y is the superclass
     subclass_test: np.ndarray | None = None
-    owner_train: np.ndarray | None = None  # client of each row where the source comes already divided
+    owner_train: np.ndarray | None = (
+        None  # client of each row where the source comes already divided
+    )
     owner_test: np.ndarray | None = None
 
     @property
@@ -53,10 +55,14 @@ def whole_number(value: object, what: str, least: int) -> int:
     return int(value)
 
 
-def real_number(value: object, what: str, above: float = 0.0, upto: float = np.inf, *, zero: bool = False) -> float:
+def real_number(
+    value: object, what: str, above: float = 0.0, upto: float = np.inf, *, zero: bool = False
+) -> float:
     """The value if it is a finite number in (above, upto], or [above, upto] with `zero`; else a complaint."""
     number = isinstance(value, Real) and not isinstance(value, bool) and np.isfinite(value)
     if not number or not (above < value <= upto or (zero and value == above)):
-        bounds = f"{'at least' if zero else 'above'} {above:g}" + (f" and at most {upto:g}" if upto < np.inf else "")
+        bounds = f"{'at least' if zero else 'above'} {above:g}" + (
+            f" and at most {upto:g}" if upto < np.inf else ""
+        )
         raise DataError(f"{what} must be a number {bounds}, not {value!r}.")
     return float(value)

@@ -55,10 +55,14 @@ def synthetic(
     whole_number(size_min, "synthetic: size_min", 2)  # one example to train on, one to test
     generator = np.random.default_rng([seed, clients])
     deviation = np.arange(1, SYNTHETIC_INPUTS + 1) ** -0.6
-    sizes = generator.lognormal(size_log_mean, size_log_deviation, clients).astype(np.int64) + size_min
+    sizes = (
+        generator.lognormal(size_log_mean, size_log_deviation, clients).astype(np.int64) + size_min
+    )
     model_means = np.sqrt(a) * generator.standard_normal(clients)
     input_means = np.sqrt(b) * generator.standard_normal(clients)
-    parts: dict[str, list[np.ndarray]] = {key: [] for key in ("x_train", "y_train", "x_test", "y_test")}
+    parts: dict[str, list[np.ndarray]] = {
+        key: [] for key in ("x_train", "y_train", "x_test", "y_test")
+    }
     for size, model_mean, input_mean in zip(sizes, model_means, input_means, strict=True):
         weights = generator.normal(model_mean, 1, (SYNTHETIC_INPUTS, SYNTHETIC_CLASSES))
         offsets = generator.normal(model_mean, 1, SYNTHETIC_CLASSES)

@@ -19,10 +19,14 @@ from fedivon_app.datasets.base import Source
 
 try:
     import fcntl
-except ImportError:  # no such locks on Windows: racing processes then repeat the work, and the first rename wins
+except (
+    ImportError
+):  # no such locks on Windows: racing processes then repeat the work, and the first rename wins
     fcntl = None
 
-FIELDS = tuple(f"{kind}_{part}" for kind in ("x", "y", "subclass", "owner") for part in ("train", "test"))
+FIELDS = tuple(
+    f"{kind}_{part}" for kind in ("x", "y", "subclass", "owner") for part in ("train", "test")
+)
 
 
 def cached(folder: Path, build: Callable[[], Source]) -> Source:
@@ -50,9 +54,13 @@ def open_source(folder: Path) -> Source | None:
     """The stored source with its arrays mapped read-only, or None if the folder is missing or damaged."""
     try:
         meta = json.loads((folder / "meta.json").read_text())
-        arrays = {field: np.load(folder / f"{field}.npy", mmap_mode="r") for field in meta["fields"]}
+        arrays = {
+            field: np.load(folder / f"{field}.npy", mmap_mode="r") for field in meta["fields"]
+        }
         names = meta["class_names"] and tuple(meta["class_names"])
-        return Source(name=meta["name"], num_classes=meta["num_classes"], class_names=names, **arrays)
+        return Source(
+            name=meta["name"], num_classes=meta["num_classes"], class_names=names, **arrays
+        )
     except (OSError, ValueError, EOFError, KeyError, TypeError):
         return None
 
@@ -81,7 +89,9 @@ def store(folder: Path, source: Source) -> None:
 
 def read_only(source: Source) -> Source:
     """The same source with arrays that cannot be written to, as the mapped ones cannot."""
-    views = {field: array.view() for field in FIELDS if (array := getattr(source, field)) is not None}
+    views = {
+        field: array.view() for field in FIELDS if (array := getattr(source, field)) is not None
+    }
     for view in views.values():
         view.flags.writeable = False
     return replace(source, **views)

@@ -16,7 +16,10 @@ Items = list[tuple[Path, int]]
 
 
 def image_folder(
-    *, path: str | Path | None = None, image_size: int | tuple[int, int] | None = None, channels: int = 3
+    *,
+    path: str | Path | None = None,
+    image_size: int | tuple[int, int] | None = None,
+    channels: int = 3,
 ) -> Source:
     """Read every picture; a class's number is its place among the sorted folder names of train/.
 
@@ -29,7 +32,9 @@ def image_folder(
     if image_size is None:
         size = None
     elif len(size) != 2 or not all(isinstance(side, int) and side > 0 for side in size):
-        raise DataError(f"image-folder: image_size must be one or two positive whole numbers, not {image_size!r}.")
+        raise DataError(
+            f"image-folder: image_size must be one or two positive whole numbers, not {image_size!r}."
+        )
     classes, train, test = items(path)
     x_train = pictures(train, size, channels)
     x_test = pictures(test, size, channels, required=x_train.shape[1:3])
@@ -41,16 +46,22 @@ def image_folder(
 def files(path: Path) -> list[str]:
     """Every file below train/, test/ and val/: what the source depends on."""
     walks = (os.walk(path / part, followlinks=True) for part in ("train", "test", "val"))
-    return sorted(os.path.join(folder, name) for walk in walks for folder, _, names in walk for name in names)
+    return sorted(
+        os.path.join(folder, name) for walk in walks for folder, _, names in walk for name in names
+    )
 
 
 def items(path: str | Path | None) -> tuple[list[str], Items, Items]:
     """Class names, and the (file, label) pairs of the train and the test part."""
     if path is None:
-        raise DataError("image-folder: no folder given; set path to a folder with train/ and test/.")
+        raise DataError(
+            "image-folder: no folder given; set path to a folder with train/ and test/."
+        )
     root = Path(path)
     if not (root / "train").is_dir():
-        raise DataError(f"{root}: there is no folder train/ in it; train/ and test/ hold one folder a class.")
+        raise DataError(
+            f"{root}: there is no folder train/ in it; train/ and test/ hold one folder a class."
+        )
     classes = sorted(folder.name for folder in subfolders(root / "train"))
     if not classes:
         raise DataError(f"{root / 'train'}: there is no class in it; one folder a class is needed.")
@@ -67,7 +78,9 @@ def evaluation_items(root: Path, classes: list[str]) -> Items:
             if unknown := sorted(names - set(classes)):
                 raise DataError(f"{part / unknown[0]}: train/ has no class of this name.")
             return class_items(part, [name for name in classes if name in names], classes)
-    raise DataError(f"{root}: there is no labelled picture in test/ or val/; one folder a class, named as in train/.")
+    raise DataError(
+        f"{root}: there is no labelled picture in test/ or val/; one folder a class, named as in train/."
+    )
 
 
 def class_items(part: Path, names: list[str], classes: list[str] | None = None) -> Items:
@@ -77,7 +90,9 @@ def class_items(part: Path, names: list[str], classes: list[str] | None = None) 
     for name in names:
         held = sorted(file for file in (part / name).rglob("*") if is_picture(file))
         if not held:
-            raise DataError(f"{part / name}: there is no picture in it ({', '.join(sorted(SUFFIXES))}).")
+            raise DataError(
+                f"{part / name}: there is no picture in it ({', '.join(sorted(SUFFIXES))})."
+            )
         found += [(file, numbers[name]) for file in held]
     return found
 
@@ -92,7 +107,9 @@ def annotated_items(part: Path, classes: list[str]) -> Items:
             continue
         words = line.split("\t")
         if len(words) < 2 or words[1] not in numbers:
-            raise DataError(f"{annotations}, line {place}: a file name, a tab and a class of train/ are needed.")
+            raise DataError(
+                f"{annotations}, line {place}: a file name, a tab and a class of train/ are needed."
+            )
         if not (file := part / "images" / words[0]).is_file():
             raise DataError(f"{annotations}, line {place}: there is no file {file}.")
         found.append((file, numbers[words[1]]))
@@ -102,7 +119,10 @@ def annotated_items(part: Path, classes: list[str]) -> Items:
 
 
 def pictures(
-    part: Items, resize: tuple[int, int] | None, channels: int, required: tuple[int, int] | None = None
+    part: Items,
+    resize: tuple[int, int] | None,
+    channels: int,
+    required: tuple[int, int] | None = None,
 ) -> np.ndarray:
     """All pictures as one uint8 array: resized to a (height, width), or of the required one, or of the first one's."""
     from PIL import Image
@@ -131,7 +151,9 @@ def pictures(
 
 def subfolders(folder: Path) -> list[Path]:
     """Its folders, hidden ones left out."""
-    return [entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
+    return [
+        entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith(".")
+    ]
 
 
 def is_picture(file: Path) -> bool:

@@ -28,7 +28,9 @@ class Partition:
     test: np.ndarray
 
 
-def tensors(x: np.ndarray, y: np.ndarray, scaling: str, device: torch.device) -> tuple[Tensor, Tensor]:
+def tensors(
+    x: np.ndarray, y: np.ndarray, scaling: str, device: torch.device
+) -> tuple[Tensor, Tensor]:
     """Rows of a source as what a network takes."""
     labels = torch.from_numpy(np.array(y, np.int64)).to(device)
     return inputs(x, scaling).to(device), labels
@@ -42,8 +44,12 @@ def classes(data: DataSettings, source: Source) -> int:
 def _division(data_json: str, num_clients: int, seed: int) -> tuple[Source, Split]:
     data = DataSettings.model_validate_json(data_json)
     values = data.model_dump()
-    taken = {name: values[name] for name in source_options(data.source) if values.get(name) is not None}
-    source = load(data.source, data.root, path=data.path, num_clients=num_clients, seed=seed, **taken)
+    taken = {
+        name: values[name] for name in source_options(data.source) if values.get(name) is not None
+    }
+    source = load(
+        data.source, data.root, path=data.path, num_clients=num_clients, seed=seed, **taken
+    )
     options = {name: values[name] for name in rule_options(data.partition) if name in values}
     caps = {"holdout": data.holdout, "max_examples": data.max_examples}
     parts = split(source, data.partition, num_clients, seed, **caps, **options)
@@ -62,9 +68,13 @@ def partition_of(settings: Settings, node: dict[str, Any]) -> Partition:
         own = load("npz", settings.data.root, path=path, num_classes=settings.data.num_classes)
         return Partition(number, own, np.arange(len(own.y_train)), np.arange(len(own.y_test)))
     if settings.data.source == "nodes":
-        raise DataError("data.source is `nodes`, so each node names its own file: --node-config 'data-path=\"my.npz\"'")
+        raise DataError(
+            "data.source is `nodes`, so each node names its own file: --node-config 'data-path=\"my.npz\"'"
+        )
     num_clients = settings.data.clients or int(node["num-partitions"])
     if number >= num_clients:
-        raise DataError(f"the node's partition-id is {number}, but data.clients is {num_clients}: ids count from 0")
+        raise DataError(
+            f"the node's partition-id is {number}, but data.clients is {num_clients}: ids count from 0"
+        )
     source, parts = division(settings.data, num_clients, settings.seed)
     return Partition(number, source, parts.train[number], parts.test[number])

@@ -12,7 +12,9 @@ from fedivon_app.datasets.base import Source, real_number
 STREAM = 0x6E6F69  # of the seed
 
 
-def flip(labels: np.ndarray, rate: float, num_classes: int, generator: np.random.Generator) -> np.ndarray:
+def flip(
+    labels: np.ndarray, rate: float, num_classes: int, generator: np.random.Generator
+) -> np.ndarray:
     """Symmetric flipping (Van Rooyen et al. 2015): each label becomes, with probability `rate`, another one, all others
     being equally likely."""
     real_number(rate, "label_noise", upto=1, zero=True)
@@ -25,5 +27,7 @@ def noisy(source: Source, rate: float, clients: Sequence[np.ndarray], seed: int)
     examples, keep theirs."""
     rows = np.concatenate(list(clients))
     labels = np.array(source.y_train)
-    labels[rows] = flip(labels[rows], rate, source.num_classes, np.random.default_rng([seed, STREAM]))
+    labels[rows] = flip(
+        labels[rows], rate, source.num_classes, np.random.default_rng([seed, STREAM])
+    )
     return replace(source, y_train=labels)

@@ -15,13 +15,23 @@ from fedivon_app.datasets.base import DataError, Source, whole_number
 PARTS = ("train", "test")
 REQUIRED = ("x_train", "y_train", "x_test", "y_test")
 OPTIONAL = ("subclass", "owner")
-UNREADABLE = (OSError, ValueError, EOFError, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error)
+UNREADABLE = (
+    OSError,
+    ValueError,
+    EOFError,
+    KeyError,
+    NotImplementedError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 def npz(*, path: str | Path | None = None, num_classes: int | None = None) -> Source:
     """Read and check the file; `num_classes` defaults to the largest label + 1."""
     if path is None:
-        raise DataError("npz: no file given; set path to an .npz file with x_train, y_train, x_test and y_test.")
+        raise DataError(
+            "npz: no file given; set path to an .npz file with x_train, y_train, x_test and y_test."
+        )
     if num_classes is not None:
         whole_number(num_classes, "npz: num_classes", 1)
     raw = read_arrays(Path(path))
@@ -37,16 +47,22 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     except UNREADABLE as error:
         raise DataError(f"{path}: not a readable .npz file ({one_line(error)}).") from error
     if not isinstance(archive, np.lib.npyio.NpzFile):
-        raise DataError(f"{path}: holds one bare array; save it with numpy.savez(file, x_train=..., ...).")
+        raise DataError(
+            f"{path}: holds one bare array; save it with numpy.savez(file, x_train=..., ...)."
+        )
     with archive:
         missing = [key for key in REQUIRED if key not in archive.files]
         if missing:
             found = ", ".join(archive.files) or "nothing"
-            raise DataError(f"{path}: no key {missing[0]!r}; needed are {', '.join(REQUIRED)} (found: {found}).")
+            raise DataError(
+                f"{path}: no key {missing[0]!r}; needed are {', '.join(REQUIRED)} (found: {found})."
+            )
         for kind in OPTIONAL:
             held = [f"{kind}_{part}" in archive.files for part in PARTS]
             if any(held) and not all(held):
-                raise DataError(f"{path}: {kind}_train and {kind}_test belong together; one of them is missing.")
+                raise DataError(
+                    f"{path}: {kind}_train and {kind}_test belong together; one of them is missing."
+                )
         arrays = {}
         for key in (*REQUIRED, *(f"{kind}_{part}" for kind in OPTIONAL for part in PARTS)):
             if key not in archive.files:
@@ -54,11 +70,15 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
             try:
                 arrays[key] = archive[key]
             except UNREADABLE as error:
-                raise DataError(f"{path}: key {key!r} cannot be read ({one_line(error)}).") from error
+                raise DataError(
+                    f"{path}: key {key!r} cannot be read ({one_line(error)})."
+                ) from error
     return arrays
 
 
-def checked_source(name: str, where: str, raw: dict[str, np.ndarray], num_classes: int | None) -> Source:
+def checked_source(
+    name: str, where: str, raw: dict[str, np.ndarray], num_classes: int | None
+) -> Source:
     """A Source of the arrays if they are sound; `where` begins every complaint."""
     arrays = {}
     for part in PARTS:
@@ -66,8 +86,11 @@ def checked_source(name: str, where: str, raw: dict[str, np.ndarray], num_classe
         arrays[f"x_{part}"] = x
         for kind in ("y", *OPTIONAL):
             if (key := f"{kind}_{part}") in raw:
-                arrays[key] = checked_labels(where, key, raw[key], len(x), num_classes if kind == "y" else None)
-    one, other = arrays["x_train"], arrays["x_test"]
+                arrays[key] = checked_labels(
+                    where, key, raw[key], len(x), num_classes if kind == "y" else None
+                )
+    one = arrays["x_train"]
+    other = arrays["x_test"]
     if one.shape[1:] != other.shape[1:] or one.dtype != other.dtype:
         raise DataError(
             f"{where}: x_train and x_test differ in kind: inputs of shape {one.shape[1:]} ({one.dtype}) "
@@ -80,32 +103,44 @@ def checked_source(name: str, where: str, raw: dict[str, np.ndarray], num_classe
 def checked_inputs(where: str, key: str, x: np.ndarray) -> np.ndarray:
     """uint8 stays; floats become float32; other integers become uint8 (pictures) or float32 (tables)."""
     if x.ndim not in (2, 3, 4):
-        raise DataError(f"{where}: {key} has {x.ndim} dimensions; (N, D), (N, H, W) or (N, H, W, C) is needed.")
+        raise DataError(
+            f"{where}: {key} has {x.ndim} dimensions; (N, D), (N, H, W) or (N, H, W, C) is needed."
+        )
     if x.size == 0:
         raise DataError(f"{where}: {key} is empty (shape {x.shape}).")
     if x.ndim == 4 and x.shape[3] > 4 and x.shape[1] <= 4:
-        raise DataError(f"{where}: {key} has shape {x.shape}; the channels come last, (N, H, W, C).")
+        raise DataError(
+            f"{where}: {key} has shape {x.shape}; the channels come last, (N, H, W, C)."
+        )
     if x.dtype == np.uint8:
         return x
     if x.dtype.kind == "f":
         with np.errstate(over="ignore"):
             x = x.astype(np.float32)
         if not np.isfinite(x).all():
-            raise DataError(f"{where}: {key} holds values that are not finite in float32 (NaN, infinity or too large).")
+            raise DataError(
+                f"{where}: {key} holds values that are not finite in float32 (NaN, infinity or too large)."
+            )
         return x
     if x.dtype.kind not in "iub":
         raise DataError(f"{where}: {key} holds {x.dtype}; numbers are needed.")
     if x.ndim == 2:
         return x.astype(np.float32)
     if x.min() < 0 or x.max() > 255:
-        raise DataError(f"{where}: {key} holds integers from {x.min()} to {x.max()}; pixels are 0 to 255 (or floats).")
+        raise DataError(
+            f"{where}: {key} holds integers from {x.min()} to {x.max()}; pixels are 0 to 255 (or floats)."
+        )
     return x.astype(np.uint8)
 
 
-def checked_labels(where: str, key: str, y: np.ndarray, length: int, num_classes: int | None) -> np.ndarray:
+def checked_labels(
+    where: str, key: str, y: np.ndarray, length: int, num_classes: int | None
+) -> np.ndarray:
     """One whole number of at least 0, and below `num_classes` if that is given, for each of `length` rows."""
     if y.ndim != 1:
-        raise DataError(f"{where}: {key} has shape {y.shape}; one label a row, shape (N,), is needed.")
+        raise DataError(
+            f"{where}: {key} has shape {y.shape}; one label a row, shape (N,), is needed."
+        )
     if len(y) != length:
         raise DataError(f"{where}: {key} has {len(y)} rows, but x has {length}.")
     if y.dtype.kind not in "iu":
@@ -113,7 +148,9 @@ def checked_labels(where: str, key: str, y: np.ndarray, length: int, num_classes
     if y.min() < 0:
         raise DataError(f"{where}: {key} holds the label {y.min()}; labels begin at 0.")
     if num_classes is not None and y.max() >= num_classes:
-        raise DataError(f"{where}: {key} holds the label {y.max()}, out of range for {num_classes} classes.")
+        raise DataError(
+            f"{where}: {key} holds the label {y.max()}, out of range for {num_classes} classes."
+        )
     return y.astype(np.int64)
 
 

@@ -23,7 +23,10 @@ RULES: dict[str, Callable[..., list[np.ndarray]]] = {
     "superclass": rules.superclass,
     "natural": rules.natural,
 }
-SUPPLIED = {"natural": "owners", "superclass": "superclasses"}  # options that `split` takes from the source
+SUPPLIED = {
+    "natural": "owners",
+    "superclass": "superclasses",
+}  # options that `split` takes from the source
 PARTITION_STREAM, HOLDOUT_STREAM, CAP_STREAM = range(3)  # independent random numbers from one seed
 
 
@@ -41,22 +44,32 @@ def options_of(rule: str) -> set[str]:
     return {parameter.name for parameter in _options(rule)}
 
 
-def partition(rule: str, labels: np.ndarray, num_clients: int, seed: int, **options: Any) -> list[np.ndarray]:
+def partition(
+    rule: str, labels: np.ndarray, num_clients: int, seed: int, **options: Any
+) -> list[np.ndarray]:
     """One sorted int64 array of places in `labels` for each client; disjoint, none empty."""
     _check_options(rule, options)
     labels = np.asarray(labels)
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
-        raise DataError(f"labels must be one whole number an example, not {labels.dtype} of shape {labels.shape}.")
+        raise DataError(
+            f"labels must be one whole number an example, not {labels.dtype} of shape {labels.shape}."
+        )
     whole_number(num_clients, "num_clients", 1)
     if num_clients > len(labels):
-        raise DataError(f"{num_clients} clients are more than the {len(labels)} examples to divide among them.")
+        raise DataError(
+            f"{num_clients} clients are more than the {len(labels)} examples to divide among them."
+        )
     parts = RULES[rule](labels, num_clients, _generator(seed, PARTITION_STREAM), **options)
     return [np.sort(part).astype(np.int64) for part in parts]
 
 
-def matching_test(train_labels_by_client: Sequence[np.ndarray], test_labels: np.ndarray) -> list[np.ndarray]:
+def matching_test(
+    train_labels_by_client: Sequence[np.ndarray], test_labels: np.ndarray
+) -> list[np.ndarray]:
     """For each client, the test examples whose label (or subclass) occurs in its training data."""
-    return [np.flatnonzero(np.isin(test_labels, np.unique(held))) for held in train_labels_by_client]
+    return [
+        np.flatnonzero(np.isin(test_labels, np.unique(held))) for held in train_labels_by_client
+    ]
 
 
 def split(
@@ -76,9 +89,16 @@ def split(
     labels, test_labels = _labels(source, rule)
     whole_number(holdout, "holdout", 0)
     if holdout >= len(labels):
-        raise DataError(f"holdout is {holdout}, but there are only {len(labels)} training examples.")
-    order = _generator(seed, HOLDOUT_STREAM).permutation(len(labels)) if holdout else np.arange(len(labels))
-    held_out, pool = np.sort(order[:holdout]), np.sort(order[holdout:])
+        raise DataError(
+            f"holdout is {holdout}, but there are only {len(labels)} training examples."
+        )
+    order = (
+        _generator(seed, HOLDOUT_STREAM).permutation(len(labels))
+        if holdout
+        else np.arange(len(labels))
+    )
+    held_out = np.sort(order[:holdout])
+    pool = np.sort(order[holdout:])
     if rule == "natural":
         options["owners"] = source.owner_train[pool]
     if rule == "superclass":
@@ -98,7 +118,9 @@ def split(
 def _labels(source: "Source", rule: str) -> tuple[np.ndarray, np.ndarray]:
     """The train and test labels that the rule divides by."""
     if rule == "natural" and source.owner_train is None:
-        raise DataError(f"rule natural needs a source that comes divided over clients; {source.name} does not.")
+        raise DataError(
+            f"rule natural needs a source that comes divided over clients; {source.name} does not."
+        )
     if rule != "superclass":
         return np.asarray(source.y_train), np.asarray(source.y_test)
     if source.subclass_train is None:
@@ -114,7 +136,9 @@ def _superclasses(subclasses: np.ndarray, labels: np.ndarray) -> np.ndarray:
     table = np.zeros(subclasses.max() + 1, np.int64)
     table[subclasses] = labels
     if (astray := np.flatnonzero(table[subclasses] != labels)).size:
-        raise DataError(f"rule superclass: subclass {subclasses[astray[0]]} occurs in more than one superclass.")
+        raise DataError(
+            f"rule superclass: subclass {subclasses[astray[0]]} occurs in more than one superclass."
+        )
     return table
 
 
@@ -128,7 +152,9 @@ def _options(rule: str) -> list[inspect.Parameter]:
 def _check_options(rule: str, options: dict[str, Any]) -> None:
     known = options_of(rule)
     if unknown := sorted(set(options) - known):
-        raise DataError(f"partition rule {rule} has no option {unknown[0]!r}; {suggestion(unknown[0], known)}")
+        raise DataError(
+            f"partition rule {rule} has no option {unknown[0]!r}; {suggestion(unknown[0], known)}"
+        )
     for parameter in _options(rule):
         if parameter.default is parameter.empty and parameter.name not in options:
             raise DataError(f"partition rule {rule} needs the option {parameter.name}.")

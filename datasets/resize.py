@@ -20,7 +20,9 @@ def fit(where: str, rows: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         pictures = rows[..., 0] if rows.ndim == 4 and found[2] == 1 else rows
         return np.stack([resize(Image.fromarray(picture), shape) for picture in pictures])
     expected, given = (" x ".join(map(str, one)) for one in (shape, found))
-    raise DataError(f"{where}: its inputs are {given} ({rows.dtype}), but the model takes {expected}")
+    raise DataError(
+        f"{where}: its inputs are {given} ({rows.dtype}), but the model takes {expected}"
+    )
 
 
 def resize(image: Any, shape: tuple[int, ...]) -> np.ndarray:
@@ -29,7 +31,9 @@ def resize(image: Any, shape: tuple[int, ...]) -> np.ndarray:
 
     height, width, channels = shape
     if channels not in MODES:
-        raise DataError(f"a picture has no {channels} channels: give the model's inputs in an .npz file")
+        raise DataError(
+            f"a picture has no {channels} channels: give the model's inputs in an .npz file"
+        )
     converted = image.convert(MODES[channels])
     if converted.size != (width, height):
         converted = converted.resize((width, height), Image.Resampling.BILINEAR)

@@ -22,7 +22,9 @@ from fedivon_app.datasets.allocation import (
 from fedivon_app.datasets.base import DataError, real_number, whole_number
 
 
-def iid(labels: np.ndarray, num_clients: int, generator: Generator, *, fraction: float = 1.0) -> Parts:
+def iid(
+    labels: np.ndarray, num_clients: int, generator: Generator, *, fraction: float = 1.0
+) -> Parts:
     """Shuffled, near-equal parts of all examples, or of a random `fraction` of them."""
     pool = subsample("iid", len(labels), num_clients, generator, fraction)
     return np.array_split(pool, num_clients)
@@ -46,7 +48,9 @@ def shards(
     if shard_sizes is not None:
         return sized_shards("shards", labels, num_clients, generator, count, shard_sizes)
     if num_clients * count > len(labels):
-        raise DataError(f"shards: {num_clients} clients x {count} shards are more than the {len(labels)} examples.")
+        raise DataError(
+            f"shards: {num_clients} clients x {count} shards are more than the {len(labels)} examples."
+        )
     shuffled = generator.permutation(len(labels))
     by_label = shuffled[np.argsort(labels[shuffled], kind="stable")]
     cut = np.array_split(by_label, num_clients * count)
@@ -54,7 +58,9 @@ def shards(
     return [np.concatenate([cut[shard] for shard in hand]) for hand in dealt]
 
 
-def two_class(labels: np.ndarray, num_clients: int, generator: Generator, *, per_class: int = 300) -> Parts:
+def two_class(
+    labels: np.ndarray, num_clients: int, generator: Generator, *, per_class: int = 300
+) -> Parts:
     """Each client `per_class` examples of each of two classes (BayesADMM's highly heterogeneous split)."""
     size = whole_number(per_class, "two-class: per_class", 1)
     counts = np.unique(labels, return_counts=True)[1]
@@ -65,14 +71,28 @@ def two_class(labels: np.ndarray, num_clients: int, generator: Generator, *, per
         return np.minimum(counts // size, num_clients).sum() >= 2 * num_clients
 
     if not possible(size):
-        largest = next((smaller for smaller in range(min(size, counts.max()), 0, -1) if possible(smaller)), None)
-        advice = "fewer clients are needed" if largest is None else f"the largest possible per_class is {largest}"
-        raise DataError(f"two-class: the data cannot give {num_clients} clients 2 classes x {size} examples; {advice}.")
+        largest = next(
+            (smaller for smaller in range(min(size, counts.max()), 0, -1) if possible(smaller)),
+            None,
+        )
+        advice = (
+            "fewer clients are needed"
+            if largest is None
+            else f"the largest possible per_class is {largest}"
+        )
+        raise DataError(
+            f"two-class: the data cannot give {num_clients} clients 2 classes x {size} examples; {advice}."
+        )
     return sized_shards("two-class", labels, num_clients, generator, 2, (size, size))
 
 
 def dirichlet(
-    labels: np.ndarray, num_clients: int, generator: Generator, *, alpha: float, min_examples: int = 1
+    labels: np.ndarray,
+    num_clients: int,
+    generator: Generator,
+    *,
+    alpha: float,
+    min_examples: int = 1,
 ) -> Parts:
     """Class c is divided over the clients by p_c ~ Dir(alpha, ..., alpha) (Hsu et al. 2019); complete."""
     concentration = real_number(alpha, "dirichlet: alpha")
@@ -90,7 +110,12 @@ def dirichlet(
 
 
 def heterogeneous(
-    labels: np.ndarray, num_clients: int, generator: Generator, *, concentration: float = 0.5, fraction: float = 1.0
+    labels: np.ndarray,
+    num_clients: int,
+    generator: Generator,
+    *,
+    concentration: float = 0.5,
+    fraction: float = 1.0,
 ) -> Parts:
     """BayesADMM's split: client k gets of class c the share p_k q_kc / sum_j p_j q_jc (`heterogeneous_shares`);
     complete, or complete over a random `fraction` of the data."""
@@ -100,7 +125,10 @@ def heterogeneous(
     sizes = [len(places) for places in members]
     for _ in range(RETRIES):
         shares = heterogeneous_shares(num_clients, len(members), concentration, generator)
-        if np.isfinite(shares).all() and (counts := cut_counts(sizes, shares)).sum(axis=1).min() >= 1:
+        if (
+            np.isfinite(shares).all()
+            and (counts := cut_counts(sizes, shares)).sum(axis=1).min() >= 1
+        ):
             return dealt_by(members, counts, generator)
     raise DataError(
         f"heterogeneous: no draw in {RETRIES} left none of {num_clients} clients without an example "
@@ -108,7 +136,9 @@ def heterogeneous(
     )
 
 
-def heterogeneous_shares(num_clients: int, num_classes: int, concentration: float, generator: Generator) -> np.ndarray:
+def heterogeneous_shares(
+    num_clients: int, num_classes: int, concentration: float, generator: Generator
+) -> np.ndarray:
     """p ~ Dir(1, ..., 1) over clients, q_k ~ Dir(concentration, ...) over classes: p_k q_kc / sum_j p_j q_jc."""
     p = generator.dirichlet(np.ones(num_clients))
     q = generator.dirichlet(np.full(num_classes, concentration), num_clients)
@@ -117,13 +147,17 @@ def heterogeneous_shares(num_clients: int, num_classes: int, concentration: floa
         return joint / joint.sum(axis=0)
 
 
-def held_labels(labels: np.ndarray, num_clients: int, generator: Generator, *, labels_per_client: int) -> Parts:
+def held_labels(
+    labels: np.ndarray, num_clients: int, generator: Generator, *, labels_per_client: int
+) -> Parts:
     """Each client holds n labels at random, every label is held, and sizes are skewed (pFedVEM's and pFedHB's split);
     complete. See `skewed` for the sizes."""
     per_client = whole_number(labels_per_client, "labels: labels_per_client", 1)
     members = by_class(labels)
     if per_client > len(members):
-        raise DataError(f"labels: labels_per_client is {per_client}, but the data have {len(members)} labels.")
+        raise DataError(
+            f"labels: labels_per_client is {per_client}, but the data have {len(members)} labels."
+        )
     if num_clients * per_client < len(members):
         raise DataError(
             f"labels: {num_clients} clients with {per_client} labels each cannot hold all {len(members)} labels; "
@@ -136,13 +170,16 @@ def held_labels(labels: np.ndarray, num_clients: int, generator: Generator, *, l
         while len(unheld := np.flatnonzero(~held.any(axis=0))):
             shared = generator.choice(np.flatnonzero(held.sum(axis=0) > 1))
             giver = generator.choice(np.flatnonzero(held[:, shared]))
-            held[giver, shared], held[giver, unheld[0]] = False, True
+            held[giver, shared] = False
+            held[giver, unheld[0]] = True
         return held
 
     return skewed("labels", members, num_clients, generator, draw)
 
 
-def superclass(labels: np.ndarray, num_clients: int, generator: Generator, *, superclasses: Sequence[int]) -> Parts:
+def superclass(
+    labels: np.ndarray, num_clients: int, generator: Generator, *, superclasses: Sequence[int]
+) -> Parts:
     """Each client holds one subclass of every superclass at random, and sizes are skewed as in `labels` (FedIvon,
     section 9, class concept drift); complete over the subclasses that somebody holds.
 
@@ -150,7 +187,9 @@ def superclass(labels: np.ndarray, num_clients: int, generator: Generator, *, su
     """
     table = np.asarray(superclasses)
     if table.ndim != 1 or labels.max() >= len(table):
-        raise DataError(f"superclass: superclasses must name the superclass of each label 0 to {labels.max()}.")
+        raise DataError(
+            f"superclass: superclasses must name the superclass of each label 0 to {labels.max()}."
+        )
     members = by_class(labels)
     above = table[np.unique(labels)]
     siblings = by_class(above)
@@ -164,11 +203,15 @@ def superclass(labels: np.ndarray, num_clients: int, generator: Generator, *, su
     return skewed("superclass", members, num_clients, generator, draw)
 
 
-def natural(labels: np.ndarray, num_clients: int, generator: Generator, *, owners: Sequence[int]) -> Parts:
+def natural(
+    labels: np.ndarray, num_clients: int, generator: Generator, *, owners: Sequence[int]
+) -> Parts:
     """The division that the data come with: `owners[i]` is the client, 0 to num_clients - 1, of example i; complete."""
     owner = np.asarray(owners)
     if owner.shape != labels.shape:
-        raise DataError(f"natural: owners has shape {owner.shape}, but there are {len(labels)} examples.")
+        raise DataError(
+            f"natural: owners has shape {owner.shape}, but there are {len(labels)} examples."
+        )
     if owner.min() < 0 or owner.max() >= num_clients:
         raise DataError(
             f"natural: the data are divided over {owner.max() + 1} clients (owners {owner.min()} to {owner.max()}), "

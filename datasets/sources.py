@@ -27,11 +27,38 @@ __all__ = ["SOURCES", "DataError", "Source", "default_root", "inputs", "load", "
 
 FORMAT = 2  # of the stored arrays; part of their key
 SCALINGS = ("raw", "unit", "signed")
-COMMON = {"root", "path", "num_clients", "seed"}  # offered to every source; those that it takes are used
+COMMON = {
+    "root",
+    "path",
+    "num_clients",
+    "seed",
+}  # offered to every source; those that it takes are used
 VISION = ("mnist", "fmnist", "emnist-letters", "svhn", "cifar10", "cifar100")
 CLASS_NAMES = {  # of data sets whose labels are not their own names
-    "fmnist": ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot"),
-    "cifar10": ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
+    "fmnist": (
+        "T-shirt",
+        "trouser",
+        "pullover",
+        "dress",
+        "coat",
+        "sandal",
+        "shirt",
+        "sneaker",
+        "bag",
+        "ankle boot",
+    ),
+    "cifar10": (
+        "airplane",
+        "automobile",
+        "bird",
+        "cat",
+        "deer",
+        "dog",
+        "frog",
+        "horse",
+        "ship",
+        "truck",
+    ),
     "emnist-letters": tuple("ABCDEFGHIJKLMNOPQRSTUVWXYZ"),
 }
 
@@ -69,24 +96,35 @@ def load(
     """
     defaults = _parameters(name)
     if unknown := sorted(set(options) - options_of(name)):
-        raise DataError(f"source {name} has no option {unknown[0]!r}; {suggestion(unknown[0], options_of(name))}")
+        raise DataError(
+            f"source {name} has no option {unknown[0]!r}; {suggestion(unknown[0], options_of(name))}"
+        )
     if path is not None and "path" not in defaults:
-        raise DataError(f"source {name} takes no path; for a file of your own use npz, for a folder image-folder.")
+        raise DataError(
+            f"source {name} takes no path; for a file of your own use npz, for a folder image-folder."
+        )
     place = Path(root or default_root()).expanduser().absolute()
     where = None if path is None else Path(path).expanduser().absolute()
     offered = {"root": place, "path": where, "num_clients": num_clients, "seed": seed}
-    arguments = defaults | {key: value for key, value in offered.items() if key in defaults} | options
-    reader, files = SOURCES[name], []
+    arguments = (
+        defaults | {key: value for key, value in offered.items() if key in defaults} | options
+    )
+    reader = SOURCES[name]
+    files = []
     if name in VISION:
         archive = place / f"{vision.variant(name, arguments['labels'])}.npz"
         if archive.is_file():
             classes = vision.VISION_SETS[archive.stem].num_classes
-            reader, arguments, files = npz.npz, {"path": archive, "num_classes": classes}, [archive]
+            reader = npz.npz
+            arguments = {"path": archive, "num_classes": classes}
+            files = [archive]
         else:
             files = vision.files(name, **arguments)
     elif where is not None:
         files = image_folder.files(where) if name == "image-folder" else [where]
-    return _load(name, reader, place, tuple(sorted(map(_hashable, arguments.items()))), _stamp(files))
+    return _load(
+        name, reader, place, tuple(sorted(map(_hashable, arguments.items()))), _stamp(files)
+    )
 
 
 def inputs(x: np.ndarray, scaling: str) -> "torch.Tensor":
@@ -113,7 +151,11 @@ def _parameters(name: str) -> dict[str, Any]:
     if name not in SOURCES:
         raise DataError(f"there is no source {name!r}; {suggestion(name, SOURCES)}")
     parameters = inspect.signature(SOURCES[name]).parameters.values()
-    return {parameter.name: parameter.default for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
+    return {
+        parameter.name: parameter.default
+        for parameter in parameters
+        if parameter.kind is parameter.KEYWORD_ONLY
+    }
 
 
 def _hashable(item: tuple[str, Any]) -> tuple[str, Any]:
@@ -122,7 +164,9 @@ def _hashable(item: tuple[str, Any]) -> tuple[str, Any]:
     try:
         hash(value)
     except TypeError:
-        raise DataError(f"option {key} of a source must be a plain value or a list of them, not {value!r}.") from None
+        raise DataError(
+            f"option {key} of a source must be a plain value or a list of them, not {value!r}."
+        ) from None
     return key, value
 
 
@@ -132,12 +176,16 @@ def _stamp(files: Iterable[str | Path]) -> str:
     for file in files:
         with suppress(OSError):  # a missing file is the reader's to complain of
             status = os.stat(file)
-            digest.update(f"{file} {status.st_size} {status.st_mtime_ns}\n".encode(errors="surrogateescape"))
+            digest.update(
+                f"{file} {status.st_size} {status.st_mtime_ns}\n".encode(errors="surrogateescape")
+            )
     return digest.hexdigest()
 
 
 @functools.lru_cache(maxsize=16)
-def _load(name: str, reader: Callable, root: Path, arguments: tuple[tuple[str, Any], ...], stamp: str) -> Source:
+def _load(
+    name: str, reader: Callable, root: Path, arguments: tuple[tuple[str, Any], ...], stamp: str
+) -> Source:
     kept = [(key, str(value)) for key, value in arguments if key not in ("root", "download")]
     key = hashlib.sha256(repr((FORMAT, name, kept, stamp)).encode()).hexdigest()[:16]
     names = {"class_names": CLASS_NAMES[name]} if name in CLASS_NAMES else {}

@@ -19,7 +19,12 @@ from fedivon_app.datasets.cache import locked
 log = logging.getLogger(__name__)
 DOWNLOAD_TIMEOUT = 30.0  # seconds without an answer
 PARTS = ("train", "test")
-IDX_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+IDX_FILES = (
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+)
 Part = tuple[np.ndarray, np.ndarray, np.ndarray | None]  # x, y, subclass
 
 
@@ -77,16 +82,28 @@ CIFAR100 = {
 }
 
 VISION_SETS = {
-    "mnist": VisionSet("MNIST", 10, grey, "MNIST/raw", IDX_FILES, f"{IDX_NAMES} from {MNIST_URL}", "MNIST/raw"),
+    "mnist": VisionSet(
+        "MNIST", 10, grey, "MNIST/raw", IDX_FILES, f"{IDX_NAMES} from {MNIST_URL}", "MNIST/raw"
+    ),
     "fmnist": VisionSet(
-        "FashionMNIST", 10, grey, "FashionMNIST/raw", IDX_FILES, f"{IDX_NAMES} from {FASHION_URL}", "FashionMNIST/raw"
+        "FashionMNIST",
+        10,
+        grey,
+        "FashionMNIST/raw",
+        IDX_FILES,
+        f"{IDX_NAMES} from {FASHION_URL}",
+        "FashionMNIST/raw",
     ),
     "emnist-letters": VisionSet(
         class_name="EMNIST",
         num_classes=26,
         arrays=letters,
         folder="EMNIST/raw",
-        files=tuple(f"emnist-letters-{part}-{kind}-ubyte" for part in PARTS for kind in ("images-idx3", "labels-idx1")),
+        files=tuple(
+            f"emnist-letters-{part}-{kind}-ubyte"
+            for part in PARTS
+            for kind in ("images-idx3", "labels-idx1")
+        ),
         fetch="https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip",
         place="EMNIST/raw",
         arguments=lambda part: {"split": "letters", "train": part == "train"},
@@ -121,7 +138,9 @@ def read(name: str, *, root: Path, labels: str = "fine", download: bool = True) 
     arrays = {}
     for part in PARTS:
         try:
-            x, y, subclass = what.arrays(open_part(what, root, part, download=False), root / what.folder, part)
+            x, y, subclass = what.arrays(
+                open_part(what, root, part, download=False), root / what.folder, part
+            )
         except DataError:
             raise
         except Exception as error:  # whatever torchvision, pickle or scipy say of a file that is not what it should be
@@ -158,7 +177,11 @@ def variant(name: str, labels: str) -> str:
     """The entry of VISION_SETS: a data set's name, or `<name>-superclass`."""
     entry = name if labels == "fine" else f"{name}-{labels}"
     if entry not in VISION_SETS:
-        known = [kind for kind in ("fine", "superclass") if kind == "fine" or f"{name}-{kind}" in VISION_SETS]
+        known = [
+            kind
+            for kind in ("fine", "superclass")
+            if kind == "fine" or f"{name}-{kind}" in VISION_SETS
+        ]
         raise DataError(f"{name} has no labels {labels!r}; {suggestion(labels, known)}")
     return entry
 
@@ -190,7 +213,9 @@ def fetch(entry: str, root: Path, download: bool) -> None:
 
 def open_part(what: VisionSet, root: Path, part: str, download: bool) -> Any:
     """torchvision's object for one part."""
-    return getattr(torchvision_datasets(), what.class_name)(str(root), download=download, **what.arguments(part))
+    return getattr(torchvision_datasets(), what.class_name)(
+        str(root), download=download, **what.arguments(part)
+    )
 
 
 @functools.cache
@@ -209,7 +234,9 @@ def torchvision_datasets() -> ModuleType:
             declare_operators()
             from torchvision import datasets
     except ImportError as error:
-        raise DataError(f"torchvision cannot be imported ({error}); this data set needs it.") from error
+        raise DataError(
+            f"torchvision cannot be imported ({error}); this data set needs it."
+        ) from error
     return datasets
 
 

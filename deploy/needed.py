@@ -5,4 +5,9 @@ import tomllib
 
 with open(sys.argv[1], "rb") as file:
     project = tomllib.load(file)
-print(*project["build-system"]["requires"], "editables==0.5", *project["project"]["dependencies"], sep="\n")
+print(
+    *project["build-system"]["requires"],
+    "editables==0.5",
+    *project["project"]["dependencies"],
+    sep="\n",
+)

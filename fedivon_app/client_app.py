@@ -30,7 +30,9 @@ def _client(message: Message, context: Context) -> tuple[PosteriorClient, dict[s
     settings = _settings(config.pop("settings"))
     own = context.node_config.get("state-path")
     partition = partition_of(settings, context.node_config)
-    client = method(settings.strategy).client(settings, partition, context.state, Path(own) if own else None)
+    client = method(settings.strategy).client(
+        settings, partition, context.state, Path(own) if own else None
+    )
     return client, config
 
 
@@ -50,7 +52,10 @@ def _tell(context: Context, event: str, *words: Any) -> None:
 def query(message: Message, context: Context) -> Message:
     """The roll call; what keeps this node from working is told, not raised, so that the server can name it."""
     node = context.node_config
-    properties: dict[str, Any] = {"partition-id": int(node.get("partition-id", 0)), "name": str(node.get("name", ""))}
+    properties: dict[str, Any] = {
+        "partition-id": int(node.get("partition-id", 0)),
+        "name": str(node.get("name", "")),
+    }
     try:
         client, config = _client(message, context)
         properties |= client.get_properties(config)
@@ -64,13 +69,18 @@ def query(message: Message, context: Context) -> Message:
 def train(message: Message, context: Context) -> Message:
     client, config = _client(message, context)
     arrays, num_examples, metrics = client.fit(_parameters(message, config), config)
-    keys = config["keys"] if arrays else []  # who trains without being asked to report sends no arrays
+    keys = (
+        config["keys"] if arrays else []
+    )  # who trains without being asked to report sends no arrays
     record = ArrayRecord({key: Array(array) for key, array in zip(keys, arrays, strict=True)})
     heap.give_back()
     words = config["round"], num_examples, metrics["loss"], metrics["seconds"]
     sent = "sends its posterior" if arrays else "sends nothing but that it trained"
     _tell(context, f"round %d: trained on %d examples, loss %.4f, %.1f s; {sent}", *words)
-    reply = {"posterior": record, "metrics": MetricRecord({"num-examples": num_examples, **metrics})}
+    reply = {
+        "posterior": record,
+        "metrics": MetricRecord({"num-examples": num_examples, **metrics}),
+    }
     return Message(RecordDict(reply), reply_to=message)
 
 
@@ -80,4 +90,7 @@ def evaluate(message: Message, context: Context) -> Message:
     _, num_examples, metrics = client.evaluate(_parameters(message, config), config)
     heap.give_back()
     _tell(context, "round %d: scored on %d test examples", config["round"], num_examples)
-    return Message(RecordDict({"metrics": MetricRecord({"num-examples": num_examples, **metrics})}), reply_to=message)
+    return Message(
+        RecordDict({"metrics": MetricRecord({"num-examples": num_examples, **metrics})}),
+        reply_to=message,
+    )

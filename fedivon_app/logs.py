@@ -23,7 +23,8 @@ def to_stdout() -> logging.Logger:
 @contextmanager
 def also_in(path: Path) -> Iterator[None]:
     """Inside, every line is added to the file too."""
-    log, handler = logging.getLogger("fedivon"), logging.FileHandler(path, encoding="utf-8")
+    log = logging.getLogger("fedivon")
+    handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     log.addHandler(handler)
     try:

@@ -81,9 +81,14 @@ def method(name: str) -> Method:
 def settings_of(name: str) -> type[Settings]:
     """The settings of a method: the common ones, its client's and its merge's."""
     strategy, client = method(name)
-    sections = {"client": (client.Settings, client.Settings()), "merge": (strategy.Settings, strategy.Settings())}
+    sections = {
+        "client": (client.Settings, client.Settings()),
+        "merge": (strategy.Settings, strategy.Settings()),
+    }
     start = {"start": model_validator(mode="after")(_start_by_rule)}
-    return create_model(f"{strategy.__name__}Settings", __base__=Settings, __validators__=start, **sections)
+    return create_model(
+        f"{strategy.__name__}Settings", __base__=Settings, __validators__=start, **sections
+    )
 
 
 def _start_by_rule(settings: Settings) -> Settings:

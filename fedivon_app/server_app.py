@@ -44,13 +44,18 @@ def main(grid: Grid, context: Context) -> None:
             run, checkpoint = _open(context.run_config, grid)
             stack.enter_context(logs.also_in(run.folder / "log.txt"))
             _run(grid, run, checkpoint)
-        except (ValueError, RunError) as error:  # what the settings, the data or the clients make impossible
+        except (
+            ValueError,
+            RunError,
+        ) as error:  # what the settings, the data or the clients make impossible
             for line in str(error).splitlines():
                 log.error("error: %s", line)
             if run is not None:
                 run.summarise("failed", str(error))
                 _report(run)
-            raise RunError(str(error)) from (None if isinstance(error, SettingsError | DataError | RunError) else error)
+            raise RunError(str(error)) from (
+                None if isinstance(error, SettingsError | DataError | RunError) else error
+            )
 
 
 def _open(config: dict[str, Any], grid: Grid) -> tuple[Run, Checkpoint | None]:
@@ -70,17 +75,31 @@ def _open(config: dict[str, Any], grid: Grid) -> tuple[Run, Checkpoint | None]:
 
 def _run(grid: Grid, run: Run, checkpoint: Checkpoint | None) -> None:
     settings = run.settings
-    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count()))  # clients rest while it evaluates
-    log.info("%s, %s, seed %d; run folder %s", settings.experiment, settings.strategy, settings.seed, run.folder)
+    torch.set_num_threads(
+        int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count())
+    )  # clients rest while it evaluates
+    log.info(
+        "%s, %s, seed %d; run folder %s",
+        settings.experiment,
+        settings.strategy,
+        settings.seed,
+        run.folder,
+    )
     flat, (shape, num_classes, class_names, parts) = prepare(settings)
     known = {"shape": shape, "num_classes": num_classes, "class_names": class_names}
     run.write("model.json", json.dumps(known) + "\n")
-    data = settings.data.model_copy(update={"num_classes": num_classes})  # a node's own file may lack some classes
-    strategy = method(settings.strategy).strategy(settings.model_copy(update={"data": data}), shape, num_classes)
-    strategy.run_folder, strategy.blocks = run.folder, list(flat.slices.values())
+    data = settings.data.model_copy(
+        update={"num_classes": num_classes}
+    )  # a node's own file may lack some classes
+    strategy = method(settings.strategy).strategy(
+        settings.model_copy(update={"data": data}), shape, num_classes
+    )
+    strategy.run_folder = run.folder
+    strategy.blocks = list(flat.slices.values())
     strategy.clients_go_on = method(settings.strategy).client.goes_on(settings)
     strategy.summary()
-    done, strategy.payload = 0, strategy.begin(flat.mean(), flat.buffers)
+    done = 0
+    strategy.payload = strategy.begin(flat.mean(), flat.buffers)
     strategy.first_extremes = extremes(strategy.payload.posterior)
     if checkpoint is not None:
         done, strategy.payload, state = checkpoint
@@ -89,13 +108,19 @@ def _run(grid: Grid, run: Run, checkpoint: Checkpoint | None) -> None:
     elif settings.pretraining.fraction:
         strategy.payload = pretrain(settings, strategy.payload, flat)
         run.save(0, strategy.payload, strategy.state())
-    last = min(settings.rounds, settings.run.stop_after or settings.rounds) if checkpoint is None else settings.rounds
+    last = (
+        min(settings.rounds, settings.run.stop_after or settings.rounds)
+        if checkpoint is None
+        else settings.rounds
+    )
     recorder = Recorder(run, strategy, Evaluator(settings, flat, parts))
     hooks = {"evaluate_fn": recorder.evaluate, "on_round": recorder.record, "first_round": done + 1}
     try:
         strategy.start(grid, strategy.arrays(), last, settings.server.round_timeout, **hooks)
         if not strategy.last_merged:
-            raise RunError(f"in {last} rounds there were never enough good replies to merge: nothing was learned")
+            raise RunError(
+                f"in {last} rounds there were never enough good replies to merge: nothing was learned"
+            )
     except RunError:
         recorder.keep_last()
         raise
@@ -118,11 +143,17 @@ class Recorder:
     """What is done with a finished round: scores, a line of metrics, a checkpoint, a line for the person who waits."""
 
     def __init__(self, run: Run, strategy: PosteriorStrategy, evaluator: Evaluator):
-        self.run, self.strategy, self.evaluator = run, strategy, evaluator
+        self.run = run
+        self.strategy = strategy
+        self.evaluator = evaluator
         self.last: tuple[int, Payload, dict[str, np.ndarray]] | None = None  # the last good round
 
     def evaluate(self, server_round: int, arrays: Any) -> MetricRecord | None:
-        if not (self.strategy.has_global_model and self.evaluator.parts and self.evaluator.due(server_round)):
+        if not (
+            self.strategy.has_global_model
+            and self.evaluator.parts
+            and self.evaluator.due(server_round)
+        ):
             return None
         scores = self.evaluator(server_round, self.strategy.payload)
         self.strategy.record.setdefault("gm", {}).update(scores)
@@ -130,7 +161,8 @@ class Recorder:
         return MetricRecord({key: float(value) for key, value in best_way.items()})
 
     def record(self, server_round: int, payload: Payload, record: dict[str, Any]) -> None:
-        settings, state = self.run.settings, self.strategy.state()
+        settings = self.run.settings
+        state = self.strategy.state()
         self.last = server_round, payload, state
         self.run.append(record)
         if "holdout" in record.get("gm", {}):

@@ -25,7 +25,10 @@ class AdmmMergeSettings(MergeSettings):
     dual_step: float = Field(1.0, ge=0, description="gamma")
     prior_precision: float = Field(1.0, gt=0, description="delta, of the prior N(0, 1/delta)")
     alpha: float | None = Field(
-        None, gt=0, le=1, description="share of prior and duals; none: ADMM's, by rho and the number of clients; PVI: 1"
+        None,
+        gt=0,
+        le=1,
+        description="share of prior and duals; none: ADMM's, by rho and the number of clients; PVI: 1",
     )
 
 
@@ -81,12 +84,17 @@ class BayesAdmm(Admm):
     def initial(self, mean: np.ndarray) -> Posterior:
         return Posterior(mean, np.full_like(mean, self.settings.merge.prior_precision))
 
-    def merge(self, replies: Sequence[Reply], weights: np.ndarray, previous: Posterior) -> Posterior:
+    def merge(
+        self, replies: Sequence[Reply], weights: np.ndarray, previous: Posterior
+    ) -> Posterior:
         merge = self.settings.merge
         server = reference(previous, self.record["round"], merge.prior_precision)
-        precision, shift = np.zeros(len(previous)), np.zeros(len(previous))
+        precision = np.zeros(len(previous))
+        shift = np.zeros(len(previous))
         for reply in replies:
-            sum_v, sum_u = self.add_duals(*dual_step(reply.posterior, server, merge.dual_step, merge.dual_space))
+            sum_v, sum_u = self.add_duals(
+                *dual_step(reply.posterior, server, merge.dual_step, merge.dual_space)
+            )
             own = reply.posterior.precision.astype(np.float64)
             precision += own / len(replies)
             shift += own * reply.posterior.mean / len(replies)
@@ -109,13 +117,19 @@ class FullBayesAdmm(Admm):
     duals = ("v", "V")
 
     class Settings(AdmmMergeSettings):
-        dual_space: Space = Field("natural", description="of the dual step; expectation: BregmanADMM")
-        largest_size: int = Field(2000, ge=1, description="weights at most: their precision is a matrix")
+        dual_space: Space = Field(
+            "natural", description="of the dual step; expectation: BregmanADMM"
+        )
+        largest_size: int = Field(
+            2000, ge=1, description="weights at most: their precision is a matrix"
+        )
 
     def __init__(self, settings: AppSettings, *arguments, **options):
         super().__init__(settings, *arguments, **options)
         if settings.model.factory or settings.model.name != "linear" or settings.model.dropout:
-            given = settings.model.factory or settings.model.name + (" with dropout" if settings.model.dropout else "")
+            given = settings.model.factory or settings.model.name + (
+                " with dropout" if settings.model.dropout else ""
+            )
             raise SettingsError(
                 f"strategy {settings.strategy} is for one linear layer: set model.name=linear, not {given}"
             )
@@ -132,8 +146,11 @@ class FullBayesAdmm(Admm):
     def merge(self, replies: Sequence[Reply], weights: np.ndarray, previous: Dense) -> Dense:
         merge = self.settings.merge
         for reply in replies:
-            sums = self.add_duals(*dense.dual_step(reply.posterior, previous, merge.dual_step, merge.dual_space))
-        posteriors, delta = [reply.posterior for reply in replies], merge.prior_precision
+            sums = self.add_duals(
+                *dense.dual_step(reply.posterior, previous, merge.dual_step, merge.dual_space)
+            )
+        posteriors = [reply.posterior for reply in replies]
+        delta = merge.prior_precision
         merged, self.record["floored_precisions"] = dense.merge(posteriors, sums, delta, self.alpha)
         return merged
 
@@ -148,7 +165,9 @@ class FedAdmm(Admm):
     class Settings(AdmmMergeSettings):
         prior_precision: float = Field(1.0, ge=0, description="delta, of the prior N(0, 1/delta)")
 
-    def merge(self, replies: Sequence[Reply], weights: np.ndarray, previous: Posterior) -> Posterior:
+    def merge(
+        self, replies: Sequence[Reply], weights: np.ndarray, previous: Posterior
+    ) -> Posterior:
         merge = self.settings.merge
         mean = np.zeros(len(previous))
         for reply in replies:

@@ -14,7 +14,9 @@ import numpy as np
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.settings import nearest
 
-_BLOCK = 1 << 15  # parameters a pass works on at once, so that its temporaries stay in the processor's cache
+_BLOCK = (
+    1 << 15
+)  # parameters a pass works on at once, so that its temporaries stay in the processor's cache
 
 
 class Rule(ABC):
@@ -23,14 +25,19 @@ class Rule(ABC):
     weighted = True  # whether the weights have a say
     takes_points = False  # whether posteriors without a precision can be merged
     start = "mean"  # where IVON's clients start unless told: with `posterior` this rule's precisions grow or shrink
-    kept: int | None = None  # coordinates that stay as they were, known after `finish`; None: the rule has no such
+    kept: int | None = (
+        None  # coordinates that stay as they were, known after `finish`; None: the rule has no such
+    )
 
     def __init__(self, size: int, weights: np.ndarray, previous: Posterior | None):
         self.sums = np.zeros(size), np.zeros(size)
-        self.weights, self.previous = weights, previous
+        self.weights = weights
+        self.previous = previous
 
     @abstractmethod
-    def add(self, part: slice, weight: float, mean: np.ndarray, precision: np.ndarray | None) -> None:
+    def add(
+        self, part: slice, weight: float, mean: np.ndarray, precision: np.ndarray | None
+    ) -> None:
         """Takes in one block of one client's posterior."""
 
     @abstractmethod
@@ -67,7 +74,8 @@ class WeightedConflation(Product):
 class Conflation(Product):
     """The normalised product of the Gaussians (Eq. 15): s = sum s_k, mu = sum s_k mu_k / s. Weights have no say."""
 
-    weighted, start = False, "mean"
+    weighted = False
+    start = "mean"
 
     def add(self, part, weight, mean, precision):
         super().add(part, 1.0, mean, precision)
@@ -85,13 +93,16 @@ class DistributedWeightConsolidation(Conflation):
     def finish(self, has_precision):
         precision, mean = self.sums
         if self.previous is None or self.previous.precision is None:
-            raise ValueError("the rule dwc needs the server's posterior of the round before, with a precision")
+            raise ValueError(
+                "the rule dwc needs the server's posterior of the round before, with a precision"
+            )
         start = np.multiply(self.previous.precision, len(self.weights) - 1, dtype=np.float64)
         precision -= start
         mean -= np.multiply(start, self.previous.mean, out=start)
         lost = ~(precision > 0)
         self.kept = int(lost.sum())
-        mean[lost], precision[lost] = self.previous.mean[lost], self.previous.precision[lost]
+        mean[lost] = self.previous.mean[lost]
+        precision[lost] = self.previous.precision[lost]
         np.divide(mean, precision, out=mean, where=~lost)
         return Posterior(mean, precision)
 
@@ -99,7 +110,8 @@ class DistributedWeightConsolidation(Conflation):
 class NaiveWeightedAverage(Rule):
     """FedAvg's mean, and the same for variances (Eq. 10): mu = sum w mu_k, var = sum w var_k."""
 
-    takes_points, start = True, "posterior"
+    takes_points = True
+    start = "posterior"
 
     def add(self, part, weight, mean, precision):
         self.sums[0][part] += np.multiply(mean, weight, dtype=np.float64)
@@ -131,7 +143,8 @@ class LinearPool(Rule):
 
     def __init__(self, size, weights, previous):
         super().__init__(size, weights, previous)
-        self.origin, self.seen = np.zeros(size), 0
+        self.origin = np.zeros(size)
+        self.seen = 0
 
     def add(self, part, weight, mean, precision):
         if self.seen < len(self.origin):  # the blocks of the first client
@@ -144,7 +157,9 @@ class LinearPool(Rule):
     def finish(self, has_precision):
         difference, square = self.sums
         square -= np.square(difference)
-        return Posterior(np.add(self.origin, difference, out=difference), np.reciprocal(square, out=square))
+        return Posterior(
+            np.add(self.origin, difference, out=difference), np.reciprocal(square, out=square)
+        )
 
 
 RULES: dict[str, type[Rule]] = {
@@ -159,31 +174,52 @@ RULES: dict[str, type[Rule]] = {
 
 
 def aggregate(
-    rule: str, posteriors: Iterable[Posterior], weights: Sequence[float], previous: Posterior | None = None
+    rule: str,
+    posteriors: Iterable[Posterior],
+    weights: Sequence[float],
+    previous: Posterior | None = None,
 ) -> Posterior:
     """The posteriors merged by the rule of this name. They may come from a generator: one is held at a time."""
     return aggregate_counting(rule, posteriors, weights, previous)[0]
 
 
 def aggregate_counting(
-    rule: str, posteriors: Iterable[Posterior], weights: Sequence[float], previous: Posterior | None = None
+    rule: str,
+    posteriors: Iterable[Posterior],
+    weights: Sequence[float],
+    previous: Posterior | None = None,
 ) -> tuple[Posterior, int | None]:
     """The same, and how many coordinates the rule could not merge and kept from `previous`; None for all but dwc."""
     if rule not in RULES:
         raise ValueError(f"there is no aggregation rule {rule!r}: {nearest(rule, RULES)}")
     weights = np.asarray(weights, np.float64)
-    if weights.size == 0 or not (np.isfinite(weights).all() and (weights >= 0).all() and abs(weights.sum() - 1) < 1e-6):
-        raise ValueError(f"the weights must be non-negative and sum to 1; these are {weights.tolist()}")
+    if weights.size == 0 or not (
+        np.isfinite(weights).all() and (weights >= 0).all() and abs(weights.sum() - 1) < 1e-6
+    ):
+        raise ValueError(
+            f"the weights must be non-negative and sum to 1; these are {weights.tolist()}"
+        )
     sums = None
     for weight, posterior in zip(weights.tolist(), posteriors, strict=True):
-        size, has_precision = len(posterior), posterior.precision is not None
+        size = len(posterior)
+        has_precision = posterior.precision is not None
         if sums is None:
-            first, sums = (size, has_precision), RULES[rule](size, weights, previous)
+            first = (size, has_precision)
+            sums = RULES[rule](size, weights, previous)
             if not (has_precision or sums.takes_points):
-                raise ValueError(f"the rule {rule} needs precisions, and these clients send none; use the rule nwa")
+                raise ValueError(
+                    f"the rule {rule} needs precisions, and these clients send none; use the rule nwa"
+                )
         elif (size, has_precision) != first:
-            raise ValueError("the posteriors differ in length, or some have a precision and some do not")
+            raise ValueError(
+                "the posteriors differ in length, or some have a precision and some do not"
+            )
         for start in range(0, size, _BLOCK):
             part = slice(start, start + _BLOCK)
-            sums.add(part, weight, posterior.mean[part], posterior.precision[part] if has_precision else None)
+            sums.add(
+                part,
+                weight,
+                posterior.mean[part],
+                posterior.precision[part] if has_precision else None,
+            )
     return sums.finish(has_precision), sums.kept

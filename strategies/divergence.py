@@ -19,7 +19,9 @@ def extremes(posterior: Posterior) -> dict[str, float]:
     return found
 
 
-def divergence(merged: Posterior, first: Mapping[str, float], limit: float, replies: Sequence[Reply]) -> str | None:
+def divergence(
+    merged: Posterior, first: Mapping[str, float], limit: float, replies: Sequence[Reply]
+) -> str | None:
     """Why the merged posterior is no good, and which client is most extreme in it; None if all is well.
 
     `first` are the extremes of the posterior before round 1; none may move from there by more than a factor `limit`.
@@ -31,7 +33,9 @@ def divergence(merged: Posterior, first: Mapping[str, float], limit: float, repl
     now = extremes(merged)
     for name, value in now.items():
         start = first.get(name)
-        growth = 0 if not start else start / value if name == "smallest_precision" else value / start
+        growth = (
+            0 if not start else start / value if name == "smallest_precision" else value / start
+        )
         if growth > limit:
             return (
                 f"the {name.replace('_', ' ')} is {value:.3g}, more than a factor {limit:g} (server.max_growth) away "
@@ -44,4 +48,6 @@ def _most_extreme(name: str, replies: Sequence[Reply]) -> str:
     values = {reply.partition: extremes(reply.posterior)[name] for reply in replies}
     choose = min if name == "smallest_precision" else max
     partition = choose(values, key=values.get)
-    return f"the {name.split('_')[0]} of a client is {values[partition]:.3g}, of partition {partition}"
+    return (
+        f"the {name.split('_')[0]} of a client is {values[partition]:.3g}, of partition {partition}"
+    )

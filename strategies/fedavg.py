@@ -12,7 +12,9 @@ class PointMergeSettings(MergeSettings):
     """Points have no precision, and so only what needs none."""
 
     rule: Literal["nwa"] = "nwa"
-    weighting: Literal[*FOR_POINTS] = Field("size", description="weighting rule, see strategies/weighting.py")
+    weighting: Literal[*FOR_POINTS] = Field(
+        "size", description="weighting rule, see strategies/weighting.py"
+    )
 
 
 class FedAvg(PosteriorStrategy):

@@ -21,7 +21,9 @@ from fedivon_app.core.dense import Dense
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.strategies.replies import Reply
 
-Findings = dict[int, dict[str, float]]  # by partition, what exceeded its bound: how many times the cohort's median
+Findings = dict[
+    int, dict[str, float]
+]  # by partition, what exceeded its bound: how many times the cohort's median
 
 
 def guarded(
@@ -32,13 +34,19 @@ def guarded(
     change_bound: float | None,
 ) -> tuple[list[Reply], Findings]:
     """The replies within their bounds, and who exceeded them; a bound that is None is not held."""
-    replies, findings = list(replies), {}
-    for name, bound, cut_back in (("precision", precision_bound, _precisions), ("change", change_bound, _changes)):
+    replies = list(replies)
+    findings = {}
+    for name, bound, cut_back in (
+        ("precision", precision_bound, _precisions),
+        ("change", change_bound, _changes),
+    ):
         if bound is None:
             continue
         for k, (excess, posterior) in cut_back(replies, previous, blocks, bound).items():
             findings.setdefault(replies[k].partition, {})[name] = excess
-            replies[k] = replace(replies[k], source=replace(replies[k].payload, posterior=posterior))
+            replies[k] = replace(
+                replies[k], source=replace(replies[k].payload, posterior=posterior)
+            )
     return replies, findings
 
 
@@ -46,7 +54,9 @@ def precision_shares(replies: Sequence[Reply], weights: np.ndarray) -> list[floa
     """How much of the sum of w_k s_k, over all parameters, is each client's; None for points."""
     if any(reply.posterior.precision is None for reply in replies):
         return None
-    claimed = weights * [float(_diagonal(reply.posterior).mean(dtype=np.float64)) for reply in replies]
+    claimed = weights * [
+        float(_diagonal(reply.posterior).mean(dtype=np.float64)) for reply in replies
+    ]
     return (claimed / claimed.sum()).tolist()
 
 
@@ -62,16 +72,22 @@ def _precisions(
     its mean is still above the median's, it is scaled down. A matrix is scaled as a whole."""
     if not replies or replies[0].posterior.precision is None:
         return {}
-    levels = np.array([_levels(_diagonal(reply.posterior), blocks) for reply in replies])  # client, block, which
+    levels = np.array(
+        [_levels(_diagonal(reply.posterior), blocks) for reply in replies]
+    )  # client, block, which
     typical = lower_median(levels)
-    excess, found = levels / typical, {}
+    excess = levels / typical
+    found = {}
     for k in np.flatnonzero((excess > bound).any(axis=(1, 2))).tolist():
-        own, worst = replies[k].posterior, float(excess[k].max())
+        own = replies[k].posterior
+        worst = float(excess[k].max())
         if isinstance(own, Dense):
             found[k] = worst, replace(own, precision=own.precision / worst)
             continue
         precision = own.precision.copy()
-        for block, (mean, largest), beyond in zip(blocks, typical, excess[k].max(axis=1) > bound, strict=True):
+        for block, (mean, largest), beyond in zip(
+            blocks, typical, excess[k].max(axis=1) > bound, strict=True
+        ):
             if not beyond:
                 continue
             part = precision[block]

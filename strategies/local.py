@@ -22,7 +22,9 @@ class Local(PosteriorStrategy):
         rule: Literal["none"] = "none"
         weighting: Literal["equal"] = "equal"
 
-    def merge(self, replies: Sequence[Reply], weights: np.ndarray, previous: Posterior) -> Posterior:
+    def merge(
+        self, replies: Sequence[Reply], weights: np.ndarray, previous: Posterior
+    ) -> Posterior:
         return previous
 
 

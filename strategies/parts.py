@@ -12,11 +12,15 @@ from fedivon_app.core.models import build, build_custom
 from fedivon_app.core.settings import ModelSettings
 
 
-def head_of(model: ModelSettings, shape: tuple[int, ...], num_classes: int, head: str) -> slice | np.ndarray:
+def head_of(
+    model: ModelSettings, shape: tuple[int, ...], num_classes: int, head: str
+) -> slice | np.ndarray:
     """The coordinates of the submodule `head`, in a network built for this and thrown away."""
     with torch.random.fork_rng(devices=[]):
         make = build_custom if model.factory else build
-        return Flat(make(model.factory or model.name, shape, num_classes, **model.options)).part("head", head)
+        return Flat(make(model.factory or model.name, shape, num_classes, **model.options)).part(
+            "head", head
+        )
 
 
 class KnowsHead:

@@ -23,12 +23,16 @@ ADAM = ("exp_avg", "exp_avg_sq", "step")
 class PFedHBMergeSettings(MergeSettings):
     rule: Literal["hierarchical"] = "hierarchical"
     solution: Literal["optimise", "closed"] = Field(
-        "optimise", description="Adam's steps, or the minimum, which has a closed form without penalties"
+        "optimise",
+        description="Adam's steps, or the minimum, which has a closed form without penalties",
     )
     constraint: Literal["none", "pfedbayes"] = Field(
-        "none", description="pfedbayes: as if all clients' means were the server's, so that variances are averaged"
+        "none",
+        description="pfedbayes: as if all clients' means were the server's, so that variances are averaged",
     )
-    shared: Literal["both", "base"] = Field("both", description="parts of the model that travel; base: there is no GM")
+    shared: Literal["both", "base"] = Field(
+        "both", description="parts of the model that travel; base: there is no GM"
+    )
     mean_penalty: float = Field(5.0, ge=0, description="lambda_1, of |mu|^2")
     sigma_penalty: float = Field(5.0, ge=0, description="lambda_2, of |sigma|^2")
     steps: int = Field(5, ge=1, description="of Adam, a round")
@@ -58,13 +62,19 @@ class PFedHB(KnowsHead, PosteriorStrategy):
 
     Settings = PFedHBMergeSettings
 
-    def __init__(self, settings: AppSettings, shape: tuple[int, ...] = (), num_classes: int | None = None):
+    def __init__(
+        self, settings: AppSettings, shape: tuple[int, ...] = (), num_classes: int | None = None
+    ):
         super().__init__(settings, shape, num_classes)
         self.network = shape, num_classes
         self.has_global_model = settings.merge.shared == "both"
-        self.adam: dict[str, dict[str, torch.Tensor]] = {}  # moments and count of steps, of the mean and of rho
+        self.adam: dict[
+            str, dict[str, torch.Tensor]
+        ] = {}  # moments and count of steps, of the mean and of rho
 
-    def merge(self, replies: Sequence[Reply], weights: np.ndarray, previous: Posterior) -> Posterior:
+    def merge(
+        self, replies: Sequence[Reply], weights: np.ndarray, previous: Posterior
+    ) -> Posterior:
         merge = self.settings.merge
         rule = "nwa" if merge.constraint == "pfedbayes" else "lp"
         pool = aggregate(rule, (reply.posterior for reply in replies), weights)
@@ -78,10 +88,14 @@ class PFedHB(KnowsHead, PosteriorStrategy):
     def approach(self, pool: Posterior, previous: Posterior) -> Posterior:
         """Adam's steps from the previous posterior."""
         merge = self.settings.merge
-        server, (mean, variance) = Gaussian.of(previous), map(torch.from_numpy, (pool.mean, pool.variance))
+        server = Gaussian.of(previous)
+        (mean, variance) = map(torch.from_numpy, (pool.mean, pool.variance))
         optimizer = torch.optim.Adam(server.parameters(), lr=self.rate, fused=True)
         named = dict(zip(("mean", "rho"), server.parameters(), strict=True))
-        for name, kept in self.adam.items():  # copies: what `state` gave for the last round stays as it is
+        for (
+            name,
+            kept,
+        ) in self.adam.items():  # copies: what `state` gave for the last round stays as it is
             optimizer.state[named[name]] = {key: value.clone() for key, value in kept.items()}
         for _ in range(merge.steps):
             server.zero_gradient()
@@ -95,10 +109,16 @@ class PFedHB(KnowsHead, PosteriorStrategy):
     @property
     def rate(self) -> float:
         merge = self.settings.merge
-        return merge.learning_rate * merge.decay ** sum(self.record["round"] > stone for stone in merge.milestones)
+        return merge.learning_rate * merge.decay ** sum(
+            self.record["round"] > stone for stone in merge.milestones
+        )
 
     def state(self) -> dict[str, np.ndarray]:
-        adam = {f"adam_{name}.{key}": value for name, kept in self.adam.items() for key, value in kept.items()}
+        adam = {
+            f"adam_{name}.{key}": value
+            for name, kept in self.adam.items()
+            for key, value in kept.items()
+        }
         return super().state() | {name: value.numpy().reshape(-1) for name, value in adam.items()}
 
     def load_state(self, state: dict[str, np.ndarray]) -> None:

@@ -34,9 +34,13 @@ class PFedBayes(PosteriorStrategy):
 
     class Settings(MergeSettings):
         rule: Literal["nwa"] = "nwa"
-        average: Literal["variance", "rho"] = Field("variance", description="what of the deviations is averaged")
+        average: Literal["variance", "rho"] = Field(
+            "variance", description="what of the deviations is averaged"
+        )
 
-    def merge(self, replies: Sequence[Reply], weights: np.ndarray, previous: Posterior) -> Posterior:
+    def merge(
+        self, replies: Sequence[Reply], weights: np.ndarray, previous: Posterior
+    ) -> Posterior:
         merged = super().merge(replies, weights, previous)
         if self.settings.merge.average == "variance":
             return merged
@@ -57,33 +61,44 @@ class PFedVEM(KnowsHead, FedAvg):
 
     class Settings(PointMergeSettings):
         head_init: float | None = Field(
-            1.0, gt=0, description="standard deviation of the head's weights before round 1; none: as the model has it"
+            1.0,
+            gt=0,
+            description="standard deviation of the head's weights before round 1; none: as the model has it",
         )
 
-    def __init__(self, settings: AppSettings, shape: tuple[int, ...] = (), num_classes: int | None = None):
+    def __init__(
+        self, settings: AppSettings, shape: tuple[int, ...] = (), num_classes: int | None = None
+    ):
         super().__init__(settings, shape, num_classes)
         self.network = shape, num_classes
 
     def initial(self, mean: np.ndarray) -> Posterior:
-        settings, begin = self.settings, mean.copy()
+        settings = self.settings
+        begin = mean.copy()
         if settings.merge.head_init is not None:
             rng = np.random.default_rng([settings.seed, STREAM])
             begin[self.head] = rng.normal(0, settings.merge.head_init, begin[self.head].shape)
         return super().initial(begin)
 
-    def merge(self, replies: Sequence[Reply], weights: np.ndarray, previous: Posterior) -> Posterior:
+    def merge(
+        self, replies: Sequence[Reply], weights: np.ndarray, previous: Posterior
+    ) -> Posterior:
         merged = super().merge(replies, weights, previous)
-        head, confidence = self.head, self.bounded(np.array([self.confidence(reply) for reply in replies]))
+        head = self.head
+        confidence = self.bounded(np.array([self.confidence(reply) for reply in replies]))
         merged.mean[head] = previous.mean[head]
         if confidence.any():
             heads = (reply.posterior.mean[head] for reply in replies)
             shares = (confidence / confidence.sum()).tolist()
-            merged.mean[head] = sum(w * m.astype(np.float64) for w, m in zip(shares, heads, strict=True))
+            merged.mean[head] = sum(
+                w * m.astype(np.float64) for w, m in zip(shares, heads, strict=True)
+            )
         return merged
 
     def bounded(self, confidence: np.ndarray) -> np.ndarray:
         """As the guard bounds precisions: who exceeds a multiple of the median has the median."""
-        bound, said = self.settings.server.precision_bound, confidence[confidence > 0]
+        bound = self.settings.server.precision_bound
+        said = confidence[confidence > 0]
         if bound is None or not len(said):
             return confidence
         typical = lower_median(said)
@@ -95,5 +110,9 @@ class PFedVEM(KnowsHead, FedAvg):
         variance = reply.metrics.get("head_variance", 0.0)
         if 0 < variance < inf:
             return 1 / variance
-        log.warning("the head of partition %d is left out: its head_variance is %s", reply.partition, variance)
+        log.warning(
+            "the head of partition %d is left out: its head_variance is %s",
+            reply.partition,
+            variance,
+        )
         return 0.0

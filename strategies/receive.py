@@ -12,7 +12,11 @@ PAUSE = 0.125  # seconds between two looks
 
 
 def gather(
-    grid: Grid, messages: Iterable[Message], timeout: float, quorum: int | None = None, grace: float = 0.0
+    grid: Grid,
+    messages: Iterable[Message],
+    timeout: float,
+    quorum: int | None = None,
+    grace: float = 0.0,
 ) -> Iterator[Message]:
     """The replies that come within `timeout` seconds, or within `grace` after the `quorum`-th that is no error.
 
@@ -20,7 +24,9 @@ def gather(
     later than that is as one whose reply got lost: nobody will fetch it.
     """
     waiting = {message_id for message_id in grid.push_messages(messages) if message_id}
-    end, good, reached = time.monotonic() + timeout, 0, quorum is None
+    end = time.monotonic() + timeout
+    good = 0
+    reached = quorum is None
     while waiting and time.monotonic() < end:
         arrived = list(grid.pull_messages(waiting))
         while arrived:
@@ -29,6 +35,7 @@ def gather(
             good += not message.has_error()
             yield message
         if not reached and good >= quorum:
-            reached, end = True, min(end, time.monotonic() + grace)
+            reached = True
+            end = min(end, time.monotonic() + grace)
         elif waiting:
             time.sleep(PAUSE)

@@ -30,7 +30,9 @@ class Reply:
     partition: int
     num_examples: int
     num_bytes: int
-    source: Payload | Callable[[], Payload]  # what was sent, or what reads it from a shelf, whenever it is asked for
+    source: (
+        Payload | Callable[[], Payload]
+    )  # what was sent, or what reads it from a shelf, whenever it is asked for
     metrics: dict[str, Any]
 
     @property
@@ -74,7 +76,9 @@ class Shelf:
         self._map = None
         return partial(self._look, places)
 
-    def _look(self, places: dict[str, tuple[int, np.dtype, tuple[int, ...]]]) -> dict[str, np.ndarray]:
+    def _look(
+        self, places: dict[str, tuple[int, np.dtype, tuple[int, ...]]]
+    ) -> dict[str, np.ndarray]:
         self._map = self._map or mmap(self._file.fileno(), 0, access=ACCESS_READ)
         self._map.madvise(MADV_DONTNEED)
         return {
@@ -94,10 +98,17 @@ def sort_out(
 
     `reporting` are the partitions that were asked for a posterior, None for all; the others only say that they trained.
     """
-    good, dropped, silent, errors, total, shelf = [], {}, {}, 0, 0, Shelf()
+    good = []
+    dropped = {}
+    silent = {}
+    errors = 0
+    total = 0
+    shelf = Shelf()
     for message in messages:
         partition = partition_of.get(message.metadata.src_node_id)
-        if partition is None:  # Flower's own word about a node that is gone comes from nobody; its silence counts
+        if (
+            partition is None
+        ):  # Flower's own word about a node that is gone comes from nobody; its silence counts
             continue
         if message.has_error():
             dropped[partition] = reason(message)
@@ -113,15 +124,22 @@ def sort_out(
         else:
             dropped[partition] = outcome
     answered = {reply.partition for reply in good} | set(dropped) | set(silent)
-    dropped |= {partition: "no reply in time" for partition in partition_of.values() if partition not in answered}
+    dropped |= {
+        partition: "no reply in time"
+        for partition in partition_of.values()
+        if partition not in answered
+    }
     in_order = sorted(good, key=lambda reply: reply.partition), dict(sorted(dropped.items()))
     return Replies(*in_order, errors, total, silent)
 
 
-def _read(partition: int, message: Message, codec: Codec, sent: Payload, shelf: Shelf) -> Reply | str:
+def _read(
+    partition: int, message: Message, codec: Codec, sent: Payload, shelf: Shelf
+) -> Reply | str:
     """The reply, put on the shelf, or what is wrong with it."""
     try:
-        record, metrics = record_of(message, "posterior", ArrayRecord), record_of(message, "metrics", MetricRecord)
+        record = record_of(message, "posterior", ArrayRecord)
+        metrics = record_of(message, "metrics", MetricRecord)
         arrays = to_numpy(record)
         payload = codec.decode(arrays, sent)
         num_examples, _ = (_number(metrics, name) for name in ("num-examples", "loss"))
@@ -131,8 +149,11 @@ def _read(partition: int, message: Message, codec: Codec, sent: Payload, shelf: 
         return f"num-examples is {num_examples}, not a whole number of at least 1"
     if fault := payload.fault():
         return fault
-    stored, told = shelf.put(arrays), {name: value for name, value in metrics.items() if name != "num-examples"}
-    return Reply(partition, int(num_examples), num_bytes(record), lambda: codec.decode(stored(), sent), told)
+    stored = shelf.put(arrays)
+    told = {name: value for name, value in metrics.items() if name != "num-examples"}
+    return Reply(
+        partition, int(num_examples), num_bytes(record), lambda: codec.decode(stored(), sent), told
+    )
 
 
 def record_of(message: Message, name: str, kind: type[Kind]) -> Kind:
@@ -146,7 +167,9 @@ def record_of(message: Message, name: str, kind: type[Kind]) -> Kind:
 def _number(metrics: MetricRecord, name: str) -> float:
     value = metrics.get(name)
     if not isinstance(value, int | float):
-        raise ValueError(f"the reply lacks {name!r}" if value is None else f"{name} is {value}, not a number")
+        raise ValueError(
+            f"the reply lacks {name!r}" if value is None else f"{name} is {value}, not a number"
+        )
     if not isfinite(value):
         raise ValueError(f"{name} is {value}, not finite")
     return value
@@ -175,7 +198,9 @@ def to_record(arrays: dict[str, np.ndarray]) -> ArrayRecord:
 
 def num_bytes(record: Any) -> int:
     """Of the arrays in a record; nothing else is counted."""
-    return sum(len(array.data) for array in record.values()) if isinstance(record, ArrayRecord) else 0
+    return (
+        sum(len(array.data) for array in record.values()) if isinstance(record, ArrayRecord) else 0
+    )
 
 
 def reason(message: Message) -> str:

@@ -22,5 +22,7 @@ class Scaffold(FedAvg):
 
     def merge_extras(self, replies: Sequence[Reply], previous: Payload) -> Mapping[str, np.ndarray]:
         clients = self.settings.data.clients or len(self.roll_call.nodes)
-        gain = sum(reply.payload.extras["control"].astype(np.float64) for reply in replies)  # one at a time
+        gain = sum(
+            reply.payload.extras["control"].astype(np.float64) for reply in replies
+        )  # one at a time
         return {"control": (previous.extras["control"] + gain / clients).astype(np.float32)}

@@ -12,15 +12,21 @@ from fedivon_app.core.settings import nearest
 SMALLEST_KL = 1e-9  # posteriors nearer than this count as equal: a divergence of 0 would have an infinite inverse
 
 
-def _equal(posteriors: Iterable[Posterior], sizes: np.ndarray, previous: Posterior | None) -> np.ndarray:
+def _equal(
+    posteriors: Iterable[Posterior], sizes: np.ndarray, previous: Posterior | None
+) -> np.ndarray:
     return np.ones(len(sizes))
 
 
-def _size(posteriors: Iterable[Posterior], sizes: np.ndarray, previous: Posterior | None) -> np.ndarray:
+def _size(
+    posteriors: Iterable[Posterior], sizes: np.ndarray, previous: Posterior | None
+) -> np.ndarray:
     return sizes
 
 
-def _max_discrepancy(posteriors: Iterable[Posterior], sizes: np.ndarray, previous: Posterior | None) -> np.ndarray:
+def _max_discrepancy(
+    posteriors: Iterable[Posterior], sizes: np.ndarray, previous: Posterior | None
+) -> np.ndarray:
     """gamma_k = max_j 1/KL(q_k || q_j), j != k: little for a client that is far from every other. Holds them all."""
     posteriors = list(posteriors)
     if len(posteriors) == 1:
@@ -30,7 +36,9 @@ def _max_discrepancy(posteriors: Iterable[Posterior], sizes: np.ndarray, previou
     return 1 / np.maximum(nearest_kl, SMALLEST_KL)
 
 
-def _distance(posteriors: Iterable[Posterior], sizes: np.ndarray, previous: Posterior | None) -> np.ndarray:
+def _distance(
+    posteriors: Iterable[Posterior], sizes: np.ndarray, previous: Posterior | None
+) -> np.ndarray:
     """gamma_k = 1/KL(q_previous || q_k): little for a client that went far from where the server was."""
     if previous is None:
         raise ValueError("the weighting distance needs the server's posterior of the round before")
@@ -47,13 +55,18 @@ FOR_POINTS = ("equal", "size")  # the others need a precision
 
 
 def weigh(
-    rule: str, posteriors: Iterable[Posterior], sizes: Sequence[int], previous: Posterior | None = None
+    rule: str,
+    posteriors: Iterable[Posterior],
+    sizes: Sequence[int],
+    previous: Posterior | None = None,
 ) -> np.ndarray:
     """The clients' weights by the rule of this name; `sizes` are their numbers of training examples."""
     if rule not in RULES:
         raise ValueError(f"there is no weighting rule {rule!r}: {nearest(rule, RULES)}")
     counts = np.asarray(sizes, np.float64)
     if counts.size == 0 or not (counts > 0).all():
-        raise ValueError(f"every client needs a positive number of examples; these are {counts.tolist()}")
+        raise ValueError(
+            f"every client needs a positive number of examples; these are {counts.tolist()}"
+        )
     raw = RULES[rule](posteriors, counts, previous)
     return raw / raw.sum()

@@ -76,7 +76,9 @@ def optimizer_steps(name: str) -> tuple[int, dict[str, float]]:
     def network() -> nn.Module:
         return build("lenet", shape, 10, **options)
 
-    def stepper(make: Callable[[nn.Module], torch.optim.Optimizer], sampled: bool) -> Callable[[], None]:
+    def stepper(
+        make: Callable[[nn.Module], torch.optim.Optimizer], sampled: bool
+    ) -> Callable[[], None]:
         module = network()
         optimizer = make(module)
         gradients = [torch.randn_like(p) for p in module.parameters()]
@@ -95,8 +97,12 @@ def optimizer_steps(name: str) -> tuple[int, dict[str, float]]:
         return two_steps
 
     rivals = {
-        "IVON": stepper(lambda m: IVON(m.parameters(), lr=0.1, ess=5000, antithetic=True), True),  # as fedivon ships it
-        "IVON, independent samples": stepper(lambda m: IVON(m.parameters(), lr=0.1, ess=5000), True),
+        "IVON": stepper(
+            lambda m: IVON(m.parameters(), lr=0.1, ess=5000, antithetic=True), True
+        ),  # as fedivon ships it
+        "IVON, independent samples": stepper(
+            lambda m: IVON(m.parameters(), lr=0.1, ess=5000), True
+        ),
         "ivon-opt": stepper(lambda m: ivon.IVON(m.parameters(), lr=0.1, ess=5000), True),
         "Adam": stepper(lambda m: torch.optim.Adam(m.parameters()), False),
         "fused Adam": stepper(lambda m: torch.optim.Adam(m.parameters(), fused=True), False),
@@ -118,8 +124,11 @@ def random_pictures(folder: Path, shape: tuple[int, ...], train: int = 12000) ->
 class PlainAdamClient(PointClient):
     """FedAvg's client with torch's default Adam in place of the fused one that is shipped."""
 
-    def optimizer(self, task: Task, weights: list[torch.nn.Parameter] | None = None) -> torch.optim.Optimizer:
-        client, parameters = self.settings.client, self.flat.module.parameters()
+    def optimizer(
+        self, task: Task, weights: list[torch.nn.Parameter] | None = None
+    ) -> torch.optim.Optimizer:
+        client = self.settings.client
+        parameters = self.flat.module.parameters()
         return torch.optim.Adam(parameters, task.learning_rate, weight_decay=client.weight_decay)
 
 
@@ -139,7 +148,9 @@ def client_rounds(folder: Path) -> dict[str, float]:
         client = kind(settings, Partition(0, source, np.arange(64), np.arange(64)))
         arrays = client.codec.encode(_payload(settings, client.flat))
         config = {"keys": list(arrays), "round": 1, "learning-rate": settings.client.learning_rate}
-        rivals[name] = lambda client=client, arrays=arrays, config=config: client.fit(list(arrays.values()), config)
+        rivals[name] = lambda client=client, arrays=arrays, config=config: client.fit(
+            list(arrays.values()), config
+        )
     return contest(rivals, 150)
 
 
@@ -150,14 +161,19 @@ def _payload(settings: Settings, flat: Flat) -> Payload:
 def merge_speed(rule: str, clients: int = 20, size: int = 1_000_000) -> float:
     """GB of posteriors merged a second by a rule."""
     rng = np.random.default_rng(0)
-    posteriors = [Posterior(rng.standard_normal(size, np.float32), rng.random(size, np.float32) + 1) for _ in range(4)]
+    posteriors = [
+        Posterior(rng.standard_normal(size, np.float32), rng.random(size, np.float32) + 1)
+        for _ in range(4)
+    ]
     stream = [posteriors[k % 4] for k in range(clients)]
     weights = np.full(clients, 1 / clients)
     result = contest({"merge": lambda: aggregate(rule, stream, weights, posteriors[0])}, 5)
     return clients * size * 8 / 1e9 / (result["merge"] / 1e3)
 
 
-def predictions(name: str, shape: tuple[int, ...], samples: int = 16, count: int = 500) -> dict[str, float]:
+def predictions(
+    name: str, shape: tuple[int, ...], samples: int = 16, count: int = 500
+) -> dict[str, float]:
     """Monte Carlo prediction beside the plain loop: load a sample, forward, softmax, add."""
     torch.manual_seed(0)
     flat = Flat(build(name, shape, 10))
@@ -174,49 +190,77 @@ def predictions(name: str, shape: tuple[int, ...], samples: int = 16, count: int
             total = total + flat.module(inputs).softmax(1)
         flat.load(posterior.mean)
 
-    return contest({"predict": lambda: predict(flat, posterior, inputs, samples, 0), "loop": loop}, 3)
+    return contest(
+        {"predict": lambda: predict(flat, posterior, inputs, samples, 0), "loop": loop}, 3
+    )
 
 
 def flower_rounds(folder: Path, rounds: int = 23) -> dict[str, float]:
     """Seconds a round of `flwr run` with 10 of 200 clients (lenet, 28x28, 55 pictures each)."""
     path = random_pictures(folder, (28, 28))
-    words = [f"rounds={rounds}", "dataset=null", "data.source=npz", f"data.path={path}", f"data.root={folder}"]
+    words = [
+        f"rounds={rounds}",
+        "dataset=null",
+        "data.source=npz",
+        f"data.path={path}",
+        f"data.root={folder}",
+    ]
     words += ["data.partition=iid", "data.max_examples=55", "data.holdout=0", "evaluation.every=0"]
     words += ["evaluation.final_samples=0", "run.checkpoint_every=1000"]
     with Federation() as federation:
-        config = {"experiment": "fmnist-fedivon", "runs": str(folder / "runs"), "set": shlex.join(words)}
+        config = {
+            "experiment": "fmnist-fedivon",
+            "runs": str(folder / "runs"),
+            "set": shlex.join(words),
+        }
         failure = federation.run(config, 200, show=lambda line: None)
     if failure:
         raise RuntimeError(failure)
     (metrics,) = (folder / "runs").glob("*/metrics.jsonl")
     seconds = [json.loads(line)["seconds"] for line in metrics.read_text().splitlines()][3:]
     work = np.median([sum(s["clients"]) / (os.cpu_count() or 1) for s in seconds])
-    return {"round": float(np.median([s["train"] for s in seconds])), "of it training, over all cores": float(work)}
+    return {
+        "round": float(np.median([s["train"] for s in seconds])),
+        "of it training, over all cores": float(work),
+    }
 
 
-Peak = dict[int, np.ndarray]  # by round the most megabytes that a process had: RSS, and USS, what it alone had
+Peak = dict[
+    int, np.ndarray
+]  # by round the most megabytes that a process had: RSS, and USS, what it alone had
 
 
 def watched(config: dict[str, str], words: list[str], clients: int) -> dict[str, Peak]:
     """Runs an experiment in a simulation and looks at the memory of the server and of the largest worker meanwhile."""
-    seen, peaks = [0], {}
+    seen = [0]
+    peaks = {}
 
     def watch() -> None:
         while not over.wait(0.2):
             for process in psutil.Process(federation.pid).children(recursive=True):
                 with suppress(psutil.Error):
                     name = " ".join(process.cmdline())
-                    who = "worker" if "ClientAppActor" in name else "server" if "flwr-simulation" in name else None
+                    who = (
+                        "worker"
+                        if "ClientAppActor" in name
+                        else "server"
+                        if "flwr-simulation" in name
+                        else None
+                    )
                     if who:
-                        memory, peak = process.memory_full_info(), peaks.setdefault(who, {})
+                        memory = process.memory_full_info()
+                        peak = peaks.setdefault(who, {})
                         now = np.array([memory.rss, memory.uss]) / 2**20
                         peak[seen[-1]] = np.maximum(now, peak.get(seen[-1], 0))
 
     with Federation() as federation:
-        over, watcher = threading.Event(), threading.Thread(target=watch)
+        over = threading.Event()
+        watcher = threading.Thread(target=watch)
         watcher.start()
         failure = federation.run(
-            config | {"set": shlex.join(words)}, clients, show=lambda line: seen.append(_under_way(line, seen[-1]))
+            config | {"set": shlex.join(words)},
+            clients,
+            show=lambda line: seen.append(_under_way(line, seen[-1])),
         )
         over.set()
         watcher.join()
@@ -234,42 +278,85 @@ def memory_of_rounds(folder: Path, clients: int, rounds: int = 30) -> dict[str, 
 
     All of them keep a personal model of 0.6 MB; the first rounds and the last ones are to show whether that adds up.
     """
-    words = [f"data.clients={clients}", "clients_per_round=10", "train_all_clients=false", f"rounds={rounds}"]
-    words += ["dataset=null", "data.source=npz", f"data.path={random_pictures(folder, (28, 28))}", "data.partition=iid"]
-    words += [f"data.root={folder}", "evaluation.every=0", "evaluation.clients_every=0", "evaluation.final_samples=0"]
+    words = [
+        f"data.clients={clients}",
+        "clients_per_round=10",
+        "train_all_clients=false",
+        f"rounds={rounds}",
+    ]
+    words += [
+        "dataset=null",
+        "data.source=npz",
+        f"data.path={random_pictures(folder, (28, 28))}",
+        "data.partition=iid",
+    ]
+    words += [
+        f"data.root={folder}",
+        "evaluation.every=0",
+        "evaluation.clients_every=0",
+        "evaluation.final_samples=0",
+    ]
     words += ["run.client_state=run"]
     config = {"experiment": "fmnist-personal-50", "strategy": "fedivon-personal"}
     peaks = watched(config | {"runs": str(folder / f"runs-{clients}")}, words, clients)
-    spans = {"first": range(1, 8), "then": range(8, rounds - 2)}  # the last ones are beside the end of the run
+    spans = {
+        "first": range(1, 8),
+        "then": range(8, rounds - 2),
+    }  # the last ones are beside the end of the run
     return {
         who: ", ".join(f"{name} {most(peak, span)[1]:.0f} MB" for name, span in spans.items())
         for who, peak in peaks.items()
     }
 
 
-def load_of_rounds(folder: Path, rounds: int = 10, clients: int = 1000, sampled: int = 100) -> list[str]:
+def load_of_rounds(
+    folder: Path, rounds: int = 10, clients: int = 1000, sampled: int = 100
+) -> list[str]:
     """The server's memory, in tens of rounds, with 100 of 1000 clients a round and a network of P = 1e6 parameters.
 
     It is to stay below (clients a round + 6) x 8P bytes, Python, torch and Ray included, and not to grow.
     """
     sizes = 1000, 213
     parameters = 785 * sizes[0] + (sizes[0] + 1) * sizes[1] + (sizes[1] + 1) * 10
-    words = [f"data.clients={clients}", f"clients_per_round={sampled}", f"rounds={rounds}", "dataset=null"]
-    words += ["data.source=npz", f"data.path={random_pictures(folder, (28, 28))}", f"data.root={folder}"]
-    words += ["data.partition=iid", "data.max_examples=8", "data.holdout=0", "client.epochs=1", "client.batch_size=8"]
+    words = [
+        f"data.clients={clients}",
+        f"clients_per_round={sampled}",
+        f"rounds={rounds}",
+        "dataset=null",
+    ]
+    words += [
+        "data.source=npz",
+        f"data.path={random_pictures(folder, (28, 28))}",
+        f"data.root={folder}",
+    ]
+    words += [
+        "data.partition=iid",
+        "data.max_examples=8",
+        "data.holdout=0",
+        "client.epochs=1",
+        "client.batch_size=8",
+    ]
     words += ["client.learning_rate=0.001", "client.final_learning_rate=0.001", "model.name=mlp"]
-    words += [f"model.options={json.dumps({'sizes': sizes})}", "evaluation.every=0", "evaluation.samples=0"]
+    words += [
+        f"model.options={json.dumps({'sizes': sizes})}",
+        "evaluation.every=0",
+        "evaluation.samples=0",
+    ]
     words += ["evaluation.final_samples=0", "run.checkpoint_every=1000"]
     runs = folder / "runs-load"
     peak = watched({"experiment": "fmnist-fedivon", "runs": str(runs)}, words, clients)["server"]
     (metrics,) = runs.glob("*/metrics.jsonl")
     seconds = [json.loads(line)["seconds"]["train"] for line in metrics.read_text().splitlines()]
-    lines = [f"at most {(sampled + 6) * 8 * parameters / 2**20:.0f} MB, before round 1 {peak[0][0]:.0f} MB"]
+    lines = [
+        f"at most {(sampled + 6) * 8 * parameters / 2**20:.0f} MB, before round 1 {peak[0][0]:.0f} MB"
+    ]
     for first in range(1, rounds + 1, 10):
         last = min(first + 9, rounds)
         rss, uss = most(peak, range(first, last + 1))
         pace = float(np.median(seconds[first - 1 : last]))
-        lines.append(f"rounds {first} to {last}: RSS {rss:.0f} MB, USS {uss:.0f} MB, {pace:.1f} s a round")
+        lines.append(
+            f"rounds {first} to {last}: RSS {rss:.0f} MB, USS {uss:.0f} MB, {pace:.1f} s a round"
+        )
     return lines
 
 
@@ -296,7 +383,10 @@ def main() -> None:
             ("resnet20", (32, 32, 3)),
         ):
             count = 100 if name == "resnet20" else 500
-            show(f"16 weight samples, {name} {shape}, {count} inputs", predictions(name, shape, count=count))
+            show(
+                f"16 weight samples, {name} {shape}, {count} inputs",
+                predictions(name, shape, count=count),
+            )
         print("flwr run, 200 clients, 10 a round ...", flush=True)
         result = flower_rounds(Path(folder))
         print(f"{'':<52} " + "   ".join(f"{name} {value:.3f} s" for name, value in result.items()))

@@ -42,7 +42,11 @@ WORDS = [
 SMALL = ["model.options={sizes: [16], activation: relu}", "data.shard_sizes=[8,20]"]
 VARIANTS = {
     "fedivon, batch norm": ["model.name=resnet", "model.options={channels: [4], blocks: 1}"],
-    "fedivon, dwc, distance, held out": ["merge.rule=dwc", "merge.weighting=distance", "data.holdout=50"],
+    "fedivon, dwc, distance, held out": [
+        "merge.rule=dwc",
+        "merge.weighting=distance",
+        "data.holdout=50",
+    ],
     "fedivon, linear pool": ["merge.rule=lp", "merge.weighting=max-discrepancy"],
     "flipout, pretraining": ["pretraining.fraction=0.1", "pretraining.epochs=2"],
     "pfedhb, all train": ["train_all_clients=true"],
@@ -85,7 +89,9 @@ class InProcess:
     def pull_messages(self, names: Iterable[str]) -> list[Message]:
         return [self.replies.pop(name) for name in list(names) if name in self.replies]
 
-    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> list[Message]:
         return self.pull_messages(self.push_messages(messages))
 
 
@@ -97,11 +103,14 @@ def run(case: str) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as place, mock.patch.object(server_app, "write_report"):
         config = {"experiment": experiment, "strategy": method, "runs": place}
         config["set"] = " ".join(f"'{word}'" for word in [*words, "run.client_state=run"])
-        context = Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config=config)
+        context = Context(
+            run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config=config
+        )
         server_app.main(InProcess(CLIENTS), context)
         (folder,) = Path(place).iterdir()
         return [
-            {key: value for key, value in record.items() if key != "seconds"} for record in Run.open(folder).metrics()
+            {key: value for key, value in record.items() if key != "seconds"}
+            for record in Run.open(folder).metrics()
         ]
 
 
@@ -136,7 +145,10 @@ def main(action: str, file: str | None = None) -> int:
     with mock.patch.object(torch, "set_num_threads"):
         found = {name: run(name) for name in [*METHODS, *VARIANTS]}
     if action == "write":
-        lines = [f"{json.dumps(name)}: {json.dumps(condensed(records))}" for name, records in found.items()]
+        lines = [
+            f"{json.dumps(name)}: {json.dumps(condensed(records))}"
+            for name, records in found.items()
+        ]
         GOLDEN.write_text("{\n" + ",\n".join(lines) + "\n}\n")
         return 0
     path = Path(str(file))
@@ -148,9 +160,13 @@ def main(action: str, file: str | None = None) -> int:
     differ = [name for name in before if before[name] != now.get(name)]
     for name in differ:
         pairs = zip(leaves(before[name]), leaves(now.get(name, [])), strict=False)
-        where = next((f"{one} is now {other}" for one, other in pairs if one != other), "another length")
+        where = next(
+            (f"{one} is now {other}" for one, other in pairs if one != other), "another length"
+        )
         print(f"{name}: {where}")
-    print(f"{len(before) - len(differ)} of {len(before)} runs give the same metrics, {len(differ)} differ")
+    print(
+        f"{len(before) - len(differ)} of {len(before)} runs give the same metrics, {len(differ)} differ"
+    )
     return 1 if differ else 0
 
 

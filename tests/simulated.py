@@ -45,21 +45,42 @@ def federate(
 ) -> Federated:
     """The source's rows dealt in equal runs to the clients, who all take part in every round; `kind` is another client
     than the method's own, `options` are the model's."""
-    values = {"experiment": "test", "strategy": name, "client": client, "merge": merge, "data": {"clients": clients}}
-    settings = settings_of(name).model_validate(values | {"model": {"name": model, "options": options}})
+    values = {
+        "experiment": "test",
+        "strategy": name,
+        "client": client,
+        "merge": merge,
+        "data": {"clients": clients},
+    }
+    settings = settings_of(name).model_validate(
+        values | {"model": {"name": model, "options": options}}
+    )
     strategy = method(name).strategy(settings, source.shape, source.num_classes)
     payload = strategy.begin(initial_weights(source, model, **options))
     parts = np.split(np.arange(len(source.y_train)), clients)
     states = [RecordDict() for _ in parts]
     for number in range(1, rounds + 1):
-        replies, own = [], []
+        replies = []
+        own = []
         for k, rows in enumerate(parts):
-            one = (kind or method(name).client)(settings, Partition(k, source, rows, rows), states[k], state_root)
+            one = (kind or method(name).client)(
+                settings, Partition(k, source, rows, rows), states[k], state_root
+            )
             arrays = one.codec.encode(payload)
-            config = {"keys": list(arrays), "round": number, "learning-rate": settings.client.learning_rate}
-            config |= {"last-merged": number - 1, "total-examples": len(source.y_train), "last-saved": number - 1}
+            config = {
+                "keys": list(arrays),
+                "round": number,
+                "learning-rate": settings.client.learning_rate,
+            }
+            config |= {
+                "last-merged": number - 1,
+                "total-examples": len(source.y_train),
+                "last-saved": number - 1,
+            }
             out, size, metrics = one.fit(list(arrays.values()), config)
-            replies.append(Reply(k, size, 0, one.codec.decode(dict(zip(arrays, out, strict=True))), metrics))
+            replies.append(
+                Reply(k, size, 0, one.codec.decode(dict(zip(arrays, out, strict=True))), metrics)
+            )
             own.append(recall_personal(one.memory(config).recall(number)) if one.keeps else None)
         strategy.record = {"round": number}
         weights = strategy.weights(replies, payload.posterior)

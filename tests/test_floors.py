@@ -36,7 +36,9 @@ def files(place: str) -> list[Path]:
 def test_rooms_know_only_the_floors_below_them(room):
     for path in files(room):
         inside = {name for name in imports(path) if name.startswith("fedivon_app.")}
-        astray = {n for n in inside if not any(n == a or n.startswith(f"{a}.") for a in ALLOWED[room])}
+        astray = {
+            n for n in inside if not any(n == a or n.startswith(f"{a}.") for a in ALLOWED[room])
+        }
         assert not astray, f"{path.relative_to(ROOT)} imports {sorted(astray)}"
 
 

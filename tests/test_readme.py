@@ -20,7 +20,11 @@ TABLE = re.findall(r"^\| `([a-z-]+)` \| .* \| .* \| .*\d{4} \| (.*) \|$", README
 
 def test_every_method_is_in_the_table_and_has_a_file_of_its_papers_values():
     table = [name for name, _ in TABLE]
-    assert sorted(table) == sorted(METHODS) == sorted(p.stem for p in (CONF / "strategy").glob("*.yaml"))
+    assert (
+        sorted(table)
+        == sorted(METHODS)
+        == sorted(p.stem for p in (CONF / "strategy").glob("*.yaml"))
+    )
 
 
 @pytest.mark.parametrize(("name", "formula"), TABLE)
@@ -34,7 +38,9 @@ def test_the_bytes_of_the_table_are_those_on_the_wire(name, formula, tmp_path):
     message = Message(RecordDict({"posterior": strategy.arrays()}), 1, "train")
     expected += 128 * len(message.content["posterior"])  # headers
     assert num_bytes(message.content["posterior"]) == expected
-    client = method(name).client(settings, partition_of(settings, {"partition-id": 0, "num-partitions": 5}))
+    client = method(name).client(
+        settings, partition_of(settings, {"partition-id": 0, "num-partitions": 5})
+    )
     arrays = to_numpy(message.content["posterior"])
     config = {"keys": list(arrays), "round": 1, "learning-rate": settings.client.learning_rate}
     reply = client.fit(list(arrays.values()), config | {"client-state": str(tmp_path)})[0]
@@ -44,7 +50,9 @@ def test_the_bytes_of_the_table_are_those_on_the_wire(name, formula, tmp_path):
 def test_every_method_of_the_table_is_cited():
     papers = re.split(r"\n- |; ", README.split("## The papers")[1])
     sources = re.findall(
-        r"^\| `[a-z-]+` \| .* \| .* \| (?:the baseline of )?(.*?)(?: et al\.)? (\d{4}) \|", README, re.M
+        r"^\| `[a-z-]+` \| .* \| .* \| (?:the baseline of )?(.*?)(?: et al\.)? (\d{4}) \|",
+        README,
+        re.M,
     )
     assert len(sources) == len(METHODS)
     for names, year in sources:
@@ -53,7 +61,9 @@ def test_every_method_of_the_table_is_cited():
 
 
 def test_every_command_line_is_understood():
-    lines = [line.split("#")[0].split() for line in README.splitlines() if line.startswith("fedivon ")]
+    lines = [
+        line.split("#")[0].split() for line in README.splitlines() if line.startswith("fedivon ")
+    ]
     assert len(lines) >= 5
     for words in lines:
         options = _parser().parse_args(words[1:])

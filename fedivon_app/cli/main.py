@@ -41,7 +41,9 @@ def main(arguments: list[str] | None = None) -> int:
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
-                signal.signal(number, lambda number, _: sys.exit(128 + number))  # so that Flower's processes end too
+                signal.signal(
+                    number, lambda number, _: sys.exit(128 + number)
+                )  # so that Flower's processes end too
     from fedivon_app.datasets.sources import DataError
     from fedivon_app.federation.superlink import LaunchError
 
@@ -77,7 +79,10 @@ def resume(options: argparse.Namespace) -> int:
     from fedivon_app.runs.folder import Run
 
     folders = [Path(folder).absolute() for folder in options.run]
-    return _launch([(Run.open(folder).settings, {"resume": str(folder)}) for folder in folders], _where(options))
+    return _launch(
+        [(Run.open(folder).settings, {"resume": str(folder)}) for folder in folders],
+        _where(options),
+    )
 
 
 def sweep(options: argparse.Namespace) -> int:
@@ -93,7 +98,9 @@ def sweep(options: argparse.Namespace) -> int:
     here = [*where.settings, *options.set, f"run.folder={folder}"]
     plans = sweeping.plan_runs(options.experiment, axes, here, blame=True)
     for rule in sweeping.unweighted_rules(axes, plans):
-        print(f"the rule {rule} ignores the weights: it runs once, not once for each merge.weighting")
+        print(
+            f"the rule {rule} ignores the weights: it runs once, not once for each merge.weighting"
+        )
     if not where.superlink:
         sweeping.check(plans, blame=True)
     with series.alone_in(folder):
@@ -172,8 +179,12 @@ def predict(options: argparse.Namespace) -> int:
     from fedivon_app.datasets.sources import DataError
     from fedivon_app.runs.trained_model import Trained, predictions
 
-    trained, rows, failed = Trained.open(options.run, options.checkpoint), [], False
-    for name, said in predictions(trained, [Path(file) for file in options.file], options.samples, options.confidence):
+    trained = Trained.open(options.run, options.checkpoint)
+    rows = []
+    failed = False
+    for name, said in predictions(
+        trained, [Path(file) for file in options.file], options.samples, options.confidence
+    ):
         if isinstance(said, DataError):
             print(f"fedivon: {said}", file=sys.stderr)
             failed = True
@@ -191,10 +202,15 @@ def personalise(options: argparse.Namespace) -> int:
     from fedivon_app.runs.folder import Run
     from fedivon_app.runs.personalise import personalise as fit
 
-    choices = {name: getattr(options, name) for name in ("epochs", "learning_rate", "samples", "checkpoint")}
+    choices = {
+        name: getattr(options, name)
+        for name in ("epochs", "learning_rate", "samples", "checkpoint")
+    }
     fitted = fit(Run.open(options.run), options.data, options.out, **choices)
     print(personal_table(fitted.scores, fitted.run.settings.evaluation.samples))
-    print(f"\n{fitted.num_train} training and {fitted.num_test} test examples of {options.data}; {options.out}")
+    print(
+        f"\n{fitted.num_train} training and {fitted.num_test} test examples of {options.data}; {options.out}"
+    )
     return 0
 
 
@@ -232,7 +248,9 @@ def sites(options: argparse.Namespace) -> int:
     from fedivon_app.federation.superlink import SuperLink
 
     if not options.superlink:
-        raise SettingsError("say which SuperLink: --superlink HOST:PORT, or FEDIVON_SUPERLINK in the environment")
+        raise SettingsError(
+            "say which SuperLink: --superlink HOST:PORT, or FEDIVON_SUPERLINK in the environment"
+        )
     with SuperLink(options.superlink, options.ca) as link:
         for line in (*admit(link, options.keys, options.admit), *remove(link, options.remove)):
             print(line, flush=True)
@@ -247,7 +265,9 @@ def deal(options: argparse.Namespace) -> int:
     from fedivon_app.methods import settings_of
 
     overrides = [*options.set, f"data.clients={len(options.site)}", "clients_per_round=null"]
-    for path, counts in write(compose(settings_of, options.experiment, None, overrides), options.to, options.site):
+    for path, counts in write(
+        compose(settings_of, options.experiment, None, overrides), options.to, options.site
+    ):
         print(f"{path}: {counts}", flush=True)
     return 0
 
@@ -259,7 +279,10 @@ def doctor(options: argparse.Namespace) -> int:
     verdicts = []
     for one in examine(options.data, options.keys, options.superlink, options.state):
         verdicts.append(one.verdict)
-        print(f"{one.verdict if one.verdict == 'ok' else one.verdict.upper():<8} {one.about}: {one.found}", flush=True)
+        print(
+            f"{one.verdict if one.verdict == 'ok' else one.verdict.upper():<8} {one.about}: {one.found}",
+            flush=True,
+        )
         if one.remedy:
             print(f"{'':<8} to do: {one.remedy}")
     if not set(verdicts) - {"ok"}:
@@ -285,10 +308,15 @@ def _where(options: argparse.Namespace) -> Where:
 def _launch(runs: list[tuple[Any, dict[str, Any]]], where: Where) -> int:
     from fedivon_app.federation import run_queue as series
 
-    folders, failed = [], False
+    folders = []
+    failed = False
     with closing(series.launch(runs, where)) as outcomes:
         for one, _ in runs:
-            whom = f"the nodes of {where.superlink}" if where.superlink else f"{one.data.clients} simulated clients"
+            whom = (
+                f"the nodes of {where.superlink}"
+                if where.superlink
+                else f"{one.data.clients} simulated clients"
+            )
             print(f"starting {one.strategy} on {whom} ...", flush=True)
             outcome = next(outcomes)
             if outcome.failure is not None:
@@ -296,7 +324,9 @@ def _launch(runs: list[tuple[Any, dict[str, Any]]], where: Where) -> int:
                 failed = True
             if outcome.folder and (outcome.folder / "summary.json").is_file():
                 folders.append(outcome.folder)
-    if scored := [one for folder in folders if (one := _summary(folder))["final"] or one.get("personal")]:
+    if scored := [
+        one for folder in folders if (one := _summary(folder))["final"] or one.get("personal")
+    ]:
         print(f"\n{table(scored)}")
     if folders:
         print("\nrun folders:\n" + "\n".join(f"  {folder}" for folder in folders))
@@ -306,7 +336,9 @@ def _launch(runs: list[tuple[Any, dict[str, Any]]], where: Where) -> int:
 def _summary(folder: Path) -> dict[str, Any]:
     path = folder / "summary.json"
     if not path.is_file():
-        raise SettingsError(f"{folder} has no summary.json: it is no run folder, or its run has not ended")
+        raise SettingsError(
+            f"{folder} has no summary.json: it is no run folder, or its run has not ended"
+        )
     return json.loads(path.read_text())
 
 

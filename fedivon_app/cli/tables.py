@@ -24,7 +24,8 @@ def layout(rows: Sequence[Sequence[str]], words: int) -> str:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = [
         "  ".join(
-            cell.ljust(w) if i < words else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+            cell.ljust(w) if i < words else cell.rjust(w)
+            for i, (cell, w) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in rows
     ]
@@ -38,13 +39,22 @@ def table(summaries: Iterable[dict[str, Any]]) -> str:
         ends = [(summary["rounds"], summary["final"], "")]
         if summary["best"] and summary["best"]["round"] != summary["rounds"]:
             ends.append((summary["best"]["round"], summary["best"]["gm"], ", best held-out"))
-        ends = [(*end, "GM") for end in ends] + [(summary["rounds"], summary.get("personal"), "", "PM")]
+        ends = [(*end, "GM") for end in ends] + [
+            (summary["rounds"], summary.get("personal"), "", "PM")
+        ]
         for server_round, scores, note, whose in ends:
-            who = (summary["experiment"], summary["strategy"], str(summary["seed"]), str(server_round))
+            who = (
+                summary["experiment"],
+                summary["strategy"],
+                str(summary["seed"]),
+                str(server_round),
+            )
             for part, where in PARTS.items():
                 for way, values in (scores or {}).get(part, {}).items():
                     if way in WAYS:
-                        rows.append((*who, f"{_way(way, values, whose)}{where}{note}", *_cells(values)))
+                        rows.append(
+                            (*who, f"{_way(way, values, whose)}{where}{note}", *_cells(values))
+                        )
     return layout(rows, words=5)
 
 
@@ -71,7 +81,9 @@ def sweep_lines(steps: Iterable[Step]) -> list[str]:
     for step in steps:
         status = step.found.status if step.found else "not run"
         if status not in ENDED:
-            detail = f": {step.found.detail.splitlines()[0]}" if step.found and step.found.detail else ""
+            detail = (
+                f": {step.found.detail.splitlines()[0]}" if step.found and step.found.detail else ""
+            )
             lines.append(f"{step.plan.label} {status}{detail}".strip())
     return lines
 
@@ -83,7 +95,9 @@ def list_table(there: Iterable[Found]) -> str:
     for found in there:
         scores = last_scores(found.scores)
         cells = _cells(scores)[:3] if scores else ["-"] * 3
-        strategy, of = (found.run.settings.strategy, found.run.settings.rounds) if found.run else ("-", "-")
+        strategy, of = (
+            (found.run.settings.strategy, found.run.settings.rounds) if found.run else ("-", "-")
+        )
         rounds = f"{found.rounds}/{of}" if found.run else "-"
         time = duration(found.seconds) if found.run else "-"
         rows.append((str(found.folder), strategy, found.status, rounds, *cells, time))
@@ -99,7 +113,11 @@ def uncertainty_table(result: Mapping[str, Any]) -> str:
     rows = [("model", *MEASURES.values(), *((f"AUROC {kind}" for kind in KINDS) if told else ()))]
     for way, values in ways.items():
         aurocs = values.get("ood", {}).get("auroc", {})
-        cells = [f"{aurocs[kind]:.4f}" if aurocs.get(kind) is not None else "-" for kind in KINDS] if told else []
+        cells = (
+            [f"{aurocs[kind]:.4f}" if aurocs.get(kind) is not None else "-" for kind in KINDS]
+            if told
+            else []
+        )
         rows.append((_way(way, values), *_cells(values["scores"]), *cells))
     return layout(rows, words=1)
 
@@ -117,20 +135,32 @@ def personal_table(scores: Mapping[str, Mapping[str, Mapping[str, float]]], samp
     """A newcomer's PM beside the GM that it came from, on the same test examples."""
     rows = [("model", *MEASURES.values())]
     for whose, ways in scores.items():
-        rows += [(_way(way, {"samples": samples}, whose.upper()), *_cells(values)) for way, values in ways.items()]
+        rows += [
+            (_way(way, {"samples": samples}, whose.upper()), *_cells(values))
+            for way, values in ways.items()
+        ]
     return layout(rows, words=1)
 
 
 def clients_table(scored: Mapping[str, Mapping[str, Any]]) -> str:
     """Every client's accuracy at the mean by GM and PM, and what they come to together."""
     models = {whose.upper(): next(iter(places.values())) for whose, places in scored.items()}
-    by_client = {whose: {c["partition"]: c for c in part["by_client"]} for whose, part in models.items()}
+    by_client = {
+        whose: {c["partition"]: c for c in part["by_client"]} for whose, part in models.items()
+    }
     rows = [("client", "examples", *(f"{whose} accuracy %" for whose in models))]
     for partition in sorted(set().union(*by_client.values())):
         held = [clients.get(partition) for clients in by_client.values()]
         size = next(c["num_train"] for c in held if c)
-        rows.append((str(partition), str(size), *(f"{100 * c['accuracy']:.2f}" if c else "-" for c in held)))
-    for name, words in (("mean", "mean"), ("weighted", "by size"), ("std", "spread"), ("worst_decile", "worst tenth")):
+        rows.append(
+            (str(partition), str(size), *(f"{100 * c['accuracy']:.2f}" if c else "-" for c in held))
+        )
+    for name, words in (
+        ("mean", "mean"),
+        ("weighted", "by size"),
+        ("std", "spread"),
+        ("worst_decile", "worst tenth"),
+    ):
         values = [part["over_clients"]["mean"][name] for part in models.values()]
         rows.append((words, "", *(f"{100 * value:.2f}" for value in values)))
     return layout(rows, words=1)
@@ -139,8 +169,15 @@ def clients_table(scored: Mapping[str, Mapping[str, Any]]) -> str:
 def sites_table(sites: Iterable[Site]) -> str:
     """A line for every site: its name, its node's number, and since when it is there or not."""
     rows = [("site", "node", "status", "since")]
-    rows += [(site.name, str(site.node), site.status, site.since[:19].replace("T", " ")) for site in sites]
-    return layout(rows, words=4) if len(rows) > 1 else "no sites: `fedivon sites --admit NAME` admits one"
+    rows += [
+        (site.name, str(site.node), site.status, site.since[:19].replace("T", " "))
+        for site in sites
+    ]
+    return (
+        layout(rows, words=4)
+        if len(rows) > 1
+        else "no sites: `fedivon sites --admit NAME` admits one"
+    )
 
 
 def _way(way: str, values: Mapping[str, Any], whose: str = "GM") -> str:
@@ -148,7 +185,10 @@ def _way(way: str, values: Mapping[str, Any], whose: str = "GM") -> str:
 
 
 def _cells(values: Mapping[str, float]) -> list[str]:
-    return [f"{100 * values['accuracy']:.2f}", *(f"{values[key]:.4f}" for key in list(MEASURES)[1:])]
+    return [
+        f"{100 * values['accuracy']:.2f}",
+        *(f"{values[key]:.4f}" for key in list(MEASURES)[1:]),
+    ]
 
 
 def _spread(scores: Sequence[Mapping[str, float]]) -> list[str]:

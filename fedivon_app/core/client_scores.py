@@ -36,14 +36,20 @@ def from_metrics(metrics: Mapping[str, Any]) -> dict[str, dict[str, Tally]]:
         way, _, name = rest.partition(".")
         if who in PLACES and name:
             values.setdefault(who, {}).setdefault(way, {})[name] = value
-    found = {who: {way: Tally.from_dict(v) for way, v in ways.items()} for who, ways in values.items()}
+    found = {
+        who: {way: Tally.from_dict(v) for way, v in ways.items()} for who, ways in values.items()
+    }
     for who, ways in found.items():
         if "mean" not in ways or not all(tally.count for tally in ways.values()):
-            raise ValueError(f"the scores of the {who.upper()} are of no examples, or not at its mean")
+            raise ValueError(
+                f"the scores of the {who.upper()} are of no examples, or not at its mean"
+            )
     return found
 
 
-def gathered(replies: Mapping[int, Tallies], sizes: Mapping[int, int], samples: int) -> dict[str, dict[str, Any]]:
+def gathered(
+    replies: Mapping[int, Tallies], sizes: Mapping[int, int], samples: int
+) -> dict[str, dict[str, Any]]:
     """The part of a round's record with the clients' scores: `{"gm": {place: scores}, "pm": {place: scores}}`.
 
     `replies` are by partition, `sizes` the clients' numbers of training examples. Under a way ("mean", "mc") are the
@@ -52,7 +58,11 @@ def gathered(replies: Mapping[int, Tallies], sizes: Mapping[int, int], samples: 
     """
     record: dict[str, dict[str, Any]] = {}
     for who, place in PLACES.items():
-        scored = {partition: tallies[who] for partition, tallies in sorted(replies.items()) if who in tallies}
+        scored = {
+            partition: tallies[who]
+            for partition, tallies in sorted(replies.items())
+            if who in tallies
+        }
         if not scored:
             continue
         ways = [way for way in ("mean", "mc") if all(way in tallies for tallies in scored.values())]
@@ -61,7 +71,11 @@ def gathered(replies: Mapping[int, Tallies], sizes: Mapping[int, int], samples: 
             part[way] = sum((tallies[way] for tallies in scored.values()), Tally()).scores()
             part[way] |= {"samples": samples} if way == "mc" else {}
         by_client = [
-            {"partition": partition, "num_train": sizes.get(partition, 0), **tallies["mean"].scores()}
+            {
+                "partition": partition,
+                "num_train": sizes.get(partition, 0),
+                **tallies["mean"].scores(),
+            }
             | ({"mc": tallies["mc"].scores()} if "mc" in ways else {})
             for partition, tallies in scored.items()
         ]
@@ -77,7 +91,10 @@ def spread(by_client: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
     """
     sizes = np.array([client["num_train"] for client in by_client], np.float64)
     found = {}
-    for way, scores in {"mean": by_client, "mc": [client.get("mc") for client in by_client]}.items():
+    for way, scores in {
+        "mean": by_client,
+        "mc": [client.get("mc") for client in by_client],
+    }.items():
         if not all(scores):
             continue
         values = np.array([score["accuracy"] for score in scores])

@@ -31,9 +31,13 @@ class Payload:
 class Codec(Protocol):
     """`reference` is the payload that the client was sent, known on both sides; None where there is none yet."""
 
-    def encode(self, payload: Payload, reference: Payload | None = None) -> dict[str, np.ndarray]: ...
+    def encode(
+        self, payload: Payload, reference: Payload | None = None
+    ) -> dict[str, np.ndarray]: ...
 
-    def decode(self, arrays: Mapping[str, np.ndarray], reference: Payload | None = None) -> Payload: ...
+    def decode(
+        self, arrays: Mapping[str, np.ndarray], reference: Payload | None = None
+    ) -> Payload: ...
 
 
 class Raw:
@@ -44,7 +48,12 @@ class Raw:
 
     def encode(self, payload: Payload, reference: Payload | None = None) -> dict[str, np.ndarray]:
         posterior = payload.posterior
-        named = {"mean": posterior.mean, "precision": posterior.precision, "buffers": payload.buffers, **payload.extras}
+        named = {
+            "mean": posterior.mean,
+            "precision": posterior.precision,
+            "buffers": payload.buffers,
+            **payload.extras,
+        }
         exact = ("mean", "precision") if isinstance(posterior, Dense) else ()
         return {
             name: np.asarray(array, np.float64 if name in exact else np.float32)
@@ -56,14 +65,17 @@ class Raw:
         if reference is not None:
             expected = self.encode(reference)
             if list(arrays) != list(expected):
-                raise ValueError(f"has the arrays {', '.join(arrays) or 'none'}, not {', '.join(expected)}")
+                raise ValueError(
+                    f"has the arrays {', '.join(arrays) or 'none'}, not {', '.join(expected)}"
+                )
             for name, array in arrays.items():
                 if array.shape != expected[name].shape:
                     raise ValueError(f"{name} has shape {array.shape}, not {expected[name].shape}")
                 if array.dtype.kind != "f":
                     raise ValueError(f"{name} holds {array.dtype}, not {expected[name].dtype}")
         rest = dict(arrays)
-        mean, precision = rest.pop("mean"), rest.pop("precision", None)
+        mean = rest.pop("mean")
+        precision = rest.pop("precision", None)
         kind = Dense if precision is not None and precision.ndim == 2 else Posterior
         posterior = kind(mean, precision)
         return Payload(posterior, rest.pop("buffers", None), rest)

@@ -36,7 +36,9 @@ class Dense:
             object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), np.float64))
         if self.mean.ndim != 1 or self.precision.shape != 2 * self.mean.shape:
             shapes = f"{self.mean.shape} and {self.precision.shape}"
-            raise ValueError(f"a full-covariance posterior has a mean (P,) and a precision (P, P), not {shapes}")
+            raise ValueError(
+                f"a full-covariance posterior has a mean (P,) and a precision (P, P), not {shapes}"
+            )
 
     def __len__(self) -> int:
         return len(self.mean)
@@ -84,7 +86,9 @@ class Dense:
         difference = self.mean - other.mean
         logs = np.linalg.slogdet(self.precision)[1] - np.linalg.slogdet(other.precision)[1]
         trace = np.trace(np.linalg.solve(self.precision, other.precision))
-        return float(0.5 * (trace - len(self.mean) + logs + difference @ other.precision @ difference))
+        return float(
+            0.5 * (trace - len(self.mean) + logs + difference @ other.precision @ difference)
+        )
 
 
 class Loss(Protocol):
@@ -117,7 +121,13 @@ class Diverged(ValueError):
 
 
 def solve_client(
-    loss: Loss, server: Dense, dual: Dual, rho: float, step: float = 0.5, tolerance: float = 1e-9, most: int = 200
+    loss: Loss,
+    server: Dense,
+    dual: Dual,
+    rho: float,
+    step: float = 0.5,
+    tolerance: float = 1e-9,
+    most: int = 200,
 ) -> Dense:
     """The client's problem by VON from the server's posterior, to where it stands still or for `most` steps.
 
@@ -129,7 +139,8 @@ def solve_client(
         try:
             length, after = _von_step(loss, own, server, dual, rho, step)
         except np.linalg.LinAlgError:
-            length, after = 0.0, own
+            length = 0.0
+            after = own
         if not length or not np.isfinite(after.mean).all():
             raise Diverged(
                 "the client's problem has no solution nearby: take fewer VON steps, a smaller dual step or a larger rho"
@@ -142,7 +153,9 @@ def solve_client(
     return own
 
 
-def _von_step(loss: Loss, own: Dense, server: Dense, dual: Dual, rho: float, step: float) -> tuple[float, Dense]:
+def _von_step(
+    loss: Loss, own: Dense, server: Dense, dual: Dual, rho: float, step: float
+) -> tuple[float, Dense]:
     """One step of VON and its length: `step`, halved until a quarter of the precision is left in every direction."""
     v, matrix = dual
     _, gradient, hessian = loss.expected(own)
@@ -152,7 +165,9 @@ def _von_step(loss: Loss, own: Dense, server: Dense, dual: Dual, rho: float, ste
     for length in step * 0.5 ** np.arange(50):
         precision = (1 - length) * own.precision + length * target
         if _definite(precision - own.precision / 4):
-            return float(length), Dense(own.mean - length * np.linalg.solve(precision, slope), precision)
+            return float(length), Dense(
+                own.mean - length * np.linalg.solve(precision, slope), precision
+            )
     return 0.0, own
 
 
@@ -167,7 +182,8 @@ def merge(clients: Sequence[Dense], duals: Dual, delta: float, alpha: float) -> 
     """S = (1 - alpha) mean(S_k) + alpha (delta I + sum V_k), m = S^-1 [(1 - alpha) mean(S_k m_k) + alpha sum v_k];
     and how many of S's eigenvalues had to be raised."""
     v, matrix = duals
-    precision, shift = np.zeros_like(matrix), np.zeros_like(v)
+    precision = np.zeros_like(matrix)
+    shift = np.zeros_like(v)
     for q in clients:
         precision += q.precision / len(clients)
         shift += q.precision @ q.mean / len(clients)

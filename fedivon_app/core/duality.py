@@ -32,7 +32,9 @@ def dual_step(own: Posterior, server: Posterior, step: float, space: Space = "na
     natural (BayesADMM, Algorithm 1): step (s_k m_k - s m), step (s_k - s).
     expectation (BregmanADMM, with mu = (m, m^2 + 1/s)): step (m_k - m), -2 step (m_k^2 + 1/s_k - m^2 - 1/s).
     """
-    m_k, s_k, m, s = (x.astype(np.float64) for x in (own.mean, own.precision, server.mean, server.precision))
+    m_k, s_k, m, s = (
+        x.astype(np.float64) for x in (own.mean, own.precision, server.mean, server.precision)
+    )
     if space == "natural":
         return step * (s_k * m_k - s * m), step * (s_k - s)
     return step * (m_k - m), -2 * step * (np.square(m_k) + 1 / s_k - np.square(m) - 1 / s)

@@ -27,18 +27,25 @@ class Flat:
             raise ValueError(f"{type(module).__name__} has no parameters to put into a flat vector")
         for name, parameter in parameters.items():
             if parameter.dtype != torch.float32:
-                raise ValueError(f"parameter {name!r} is {parameter.dtype}; a flat vector holds torch.float32 only")
+                raise ValueError(
+                    f"parameter {name!r} is {parameter.dtype}; a flat vector holds torch.float32 only"
+                )
         self.module = module
         self.slices = _slices(parameters)
-        self.vector = torch.cat([parameter.detach().reshape(-1) for parameter in parameters.values()])
+        self.vector = torch.cat(
+            [parameter.detach().reshape(-1) for parameter in parameters.values()]
+        )
         self.gradient = torch.zeros_like(self.vector)
         self._shapes = {name: parameter.shape for name, parameter in parameters.items()}
-        values, gradients = self.named_parameters(self.vector), self.named_parameters(self.gradient)
+        values = self.named_parameters(self.vector)
+        gradients = self.named_parameters(self.gradient)
         self._views = [(parameters[name], values[name], gradients[name]) for name in parameters]
         for parameter, value, gradient in self._views:
             parameter.data = value
             parameter.grad = gradient
-        buffers = {name: buffer for name, buffer in module.named_buffers() if buffer.is_floating_point()}
+        buffers = {
+            name: buffer for name, buffer in module.named_buffers() if buffer.is_floating_point()
+        }
         self._buffer_slices = _slices(buffers)
         self._buffer_shapes = {name: buffer.shape for name, buffer in buffers.items()}
 
@@ -74,7 +81,10 @@ class Flat:
         """A float32 copy of all floating-point buffers (batch-norm statistics), or None where there are none."""
         if not self._buffer_slices:
             return None
-        flat = [self.module.get_buffer(name).detach().reshape(-1).float() for name in self._buffer_slices]
+        flat = [
+            self.module.get_buffer(name).detach().reshape(-1).float()
+            for name in self._buffer_slices
+        ]
         return torch.cat(flat).cpu().numpy()
 
     def load_buffers(self, buffers: Array | None) -> None:
@@ -95,21 +105,31 @@ class Flat:
             inside[place] = parameter == head or parameter.startswith(f"{head}.")
         if not inside.any():
             children = ", ".join(child for child, _ in self.module.named_children())
-            raise ValueError(f"the model has no parameters under {head!r} for its head; its submodules are: {children}")
+            raise ValueError(
+                f"the model has no parameters under {head!r} for its head; its submodules are: {children}"
+            )
         mask = inside if name == "head" else ~inside
-        first, last = (int(mask.argmax()), len(mask) - int(mask[::-1].argmax())) if mask.any() else (0, 0)
+        first, last = (
+            (int(mask.argmax()), len(mask) - int(mask[::-1].argmax())) if mask.any() else (0, 0)
+        )
         return slice(first, last) if mask[first:last].all() else mask
 
     def named_parameters(self, vectors: torch.Tensor) -> dict[str, torch.Tensor]:
         """Views of a (P,) vector, or of each row of a (K, P) matrix, in the parameters' shapes."""
         leading = vectors.shape[:-1]
-        return {name: vectors[..., place].view(leading + self._shapes[name]) for name, place in self.slices.items()}
+        return {
+            name: vectors[..., place].view(leading + self._shapes[name])
+            for name, place in self.slices.items()
+        }
 
     def named_buffers(self, buffers: Array | None) -> dict[str, torch.Tensor]:
         """A vector as `buffers` gives it, in the buffers' names and shapes."""
         expected = sum(place.stop - place.start for place in self._buffer_slices.values())
         vector = self._tensor(np.empty(0) if buffers is None else buffers, expected, "buffers")
-        return {name: vector[place].view(self._buffer_shapes[name]) for name, place in self._buffer_slices.items()}
+        return {
+            name: vector[place].view(self._buffer_shapes[name])
+            for name, place in self._buffer_slices.items()
+        }
 
     def checked(self, vector: Array) -> torch.Tensor:
         """The vector as a float32 tensor on the model's device, if it has the model's length."""
@@ -117,18 +137,23 @@ class Flat:
 
     def _tensor(self, vector: Array, expected: int, kind: str) -> torch.Tensor:
         if tuple(vector.shape) != (expected,):
-            raise ValueError(f"a vector of shape {tuple(vector.shape)} does not fit a model with {expected} {kind}")
+            raise ValueError(
+                f"a vector of shape {tuple(vector.shape)} does not fit a model with {expected} {kind}"
+            )
         if isinstance(vector, np.ndarray):
             vector = torch.from_numpy(np.require(vector, np.float32, ["C", "W"]))
         return vector.detach().to(self.vector)
 
     def _check_views(self) -> None:
         if any(parameter.data_ptr() != value.data_ptr() for parameter, value, _ in self._views):
-            raise RuntimeError("the module's parameters are no longer views of this flat vector: make a new Flat of it")
+            raise RuntimeError(
+                "the module's parameters are no longer views of this flat vector: make a new Flat of it"
+            )
 
 
 def _slices(tensors: Mapping[str, torch.Tensor]) -> dict[str, slice]:
-    slices, start = {}, 0
+    slices = {}
+    start = 0
     for name, tensor in tensors.items():
         slices[name] = slice(start, start + tensor.numel())
         start += tensor.numel()

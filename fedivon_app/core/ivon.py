@@ -29,7 +29,8 @@ from torch import Tensor
 
 from fedivon_app.core.posterior import Posterior
 
-_SMALLEST, _LARGEST = 1e-30, 1e30  # bounds of d: far outside what is meant, inside what float32 can square-root
+_SMALLEST = 1e-30
+_LARGEST = 1e30  # bounds of d: far outside what is meant, inside what float32 can square-root
 _BOUND_EVERY = 16  # steps; d halves at most in one, so that it stays a float32 in between
 
 
@@ -82,15 +83,20 @@ class IVON(torch.optim.Optimizer):
             "clip_radius": clip_radius,
         }
         super().__init__(params, defaults)
-        self.mc_samples, self.debias, self.rescale_lr = mc_samples, debias, rescale_lr
-        self.antithetic, self._sign = antithetic, -1  # the sign of epsilon in the last sample of training
+        self.mc_samples = mc_samples
+        self.debias = debias
+        self.rescale_lr = rescale_lr
+        self.antithetic = antithetic
+        self._sign = -1  # the sign of epsilon in the last sample of training
         self.current_step = 0
         self._parameters = [p for group in self.param_groups for p in group["params"]]
         if any(p.dtype != torch.float32 for p in self._parameters):
             raise ValueError("IVON works on float32 parameters; cast the model with .float()")
         self._mean = flat_view([p.data for p in self._parameters])
         self._drawn = torch.empty_like(self._mean)
-        self._mean_views, self._drawn_views = (_split(v, self._parameters) for v in (self._mean, self._drawn))
+        self._mean_views, self._drawn_views = (
+            _split(v, self._parameters) for v in (self._mean, self._drawn)
+        )
         self._show(self._mean_views)
         gradients = [p.grad for p in self._parameters]
         missing = any(gradient is None for gradient in gradients)
@@ -99,29 +105,43 @@ class IVON(torch.optim.Optimizer):
         self._momentum = torch.zeros_like(self._mean)
         self._noise = torch.empty_like(self._mean)  # epsilon of theta = m +- epsilon/sqrt(s)
         self._root = torch.empty_like(self._mean)  # 1/sqrt(d)
-        self._gradient_sum = self._noise_sum = None  # only where more than one sample is drawn a step
+        self._gradient_sum = self._noise_sum = (
+            None  # only where more than one sample is drawn a step
+        )
         self._samples = 0
-        self._prior_mean, prior_precision = self._vectors(prior and (prior.mean, prior.precision), "prior")
+        self._prior_mean, prior_precision = self._vectors(
+            prior and (prior.mean, prior.precision), "prior"
+        )
         self._dual = self._vectors(dual, "dual")
         self._scaled = torch.empty_like(self._mean)  # d = h + wd = precision / ess
         offset = 0
         for group in self.param_groups:
             end = offset + sum(p.numel() for p in group["params"])
             group["slice"] = slice(offset, end)
-            decay = group["weight_decay"] if prior is None else prior_precision[offset:end] / group["ess"]
+            decay = (
+                group["weight_decay"]
+                if prior is None
+                else prior_precision[offset:end] / group["ess"]
+            )
             group["decay"] = decay
             self._scaled[offset:end] = group["hess_init"] + decay
             offset = end
         if not bool(self._scaled.min() > 0):
-            raise ValueError("hess_init + weight_decay (or the prior's precision / ess) must be above 0 everywhere")
+            raise ValueError(
+                "hess_init + weight_decay (or the prior's precision / ess) must be above 0 everywhere"
+            )
 
     def _vectors(self, pair, name: str) -> tuple[Tensor | None, Tensor | None]:
         if pair is None:
             return None, None
-        tensors = tuple(torch.tensor(np.asarray(a, np.float32), device=self._mean.device) for a in pair)
+        tensors = tuple(
+            torch.tensor(np.asarray(a, np.float32), device=self._mean.device) for a in pair
+        )
         for tensor in tensors:
             if tensor.shape != self._mean.shape:
-                raise ValueError(f"the {name} has {tensor.numel()} values; the parameters have {self._mean.numel()}")
+                raise ValueError(
+                    f"the {name} has {tensor.numel()} values; the parameters have {self._mean.numel()}"
+                )
         return tensors
 
     def zero_grad(self, set_to_none: bool = False) -> None:
@@ -146,8 +166,15 @@ class IVON(torch.optim.Optimizer):
             noise, sign = self._draw_noise(train)
             torch.rsqrt(self._scaled, out=self._root)
             for group in self.param_groups:
-                part, scale = group["slice"], sign * group["ess"] ** -0.5
-                torch.addcmul(self._mean[part], noise[part], self._root[part], value=scale, out=self._drawn[part])
+                part = group["slice"]
+                scale = sign * group["ess"] ** -0.5
+                torch.addcmul(
+                    self._mean[part],
+                    noise[part],
+                    self._root[part],
+                    value=scale,
+                    out=self._drawn[part],
+                )
             if train:
                 self.zero_grad()
         self._show(self._drawn_views)
@@ -160,9 +187,11 @@ class IVON(torch.optim.Optimizer):
 
     def _draw_noise(self, train: bool) -> tuple[Tensor, int]:
         """The next epsilon and its sign."""
-        noise, sign = torch.empty_like(self._mean), 1  # a kept sample is not drawn over
+        noise = torch.empty_like(self._mean)
+        sign = 1  # a kept sample is not drawn over
         if train:
-            noise, sign = self._noise, -self._sign if self.antithetic else 1
+            noise = self._noise
+            sign = -self._sign if self.antithetic else 1
             self._sign = sign
         if sign > 0:
             for group in self.param_groups:  # group after group, as ivon-opt draws
@@ -181,7 +210,8 @@ class IVON(torch.optim.Optimizer):
         if self.mc_samples == 1 and self._samples == 1:
             return
         if self._samples == 1:
-            self._gradient_sum, self._noise_sum = gradient.clone(), (self._noise * gradient).mul_(self._sign)
+            self._gradient_sum = gradient.clone()
+            self._noise_sum = (self._noise * gradient).mul_(self._sign)
         elif self._gradient_sum is None:
             raise RuntimeError(
                 f"{self._samples} samples were drawn before one step; say so with IVON(..., mc_samples={self._samples})"
@@ -201,55 +231,87 @@ class IVON(torch.optim.Optimizer):
             raise RuntimeError(
                 "step() needs a gradient: run backward() inside `with optimizer.sampled_params(train=True)`"
             )
-        gradient, noise, averaged = self._gradient, self._noise, self._gradient_sum is not None
+        gradient = self._gradient
+        noise = self._noise
+        averaged = self._gradient_sum is not None
         if averaged:
-            gradient, noise = self._gradient_sum.div_(self._samples), self._noise_sum.div_(self._samples)
+            gradient = self._gradient_sum.div_(self._samples)
+            noise = self._noise_sum.div_(self._samples)
         self.current_step += 1
         for group in self.param_groups:
             self._update(group, gradient, noise, averaged)
         if self.current_step % _BOUND_EVERY == 0:
             self._scaled.clamp_(_SMALLEST, _LARGEST)
-        self._samples, self._gradient_sum, self._noise_sum = 0, None, None
+        self._samples = 0
+        self._gradient_sum = None
+        self._noise_sum = None
         return loss
 
     def _update(self, group: dict, gradient: Tensor, noise: Tensor, averaged: bool) -> None:
         """The group's m and h; `noise` is epsilon without its sign, or epsilon g_hat averaged over samples."""
-        part, decay, ess, rate = group["slice"], group["decay"], group["ess"], 1 - group["beta2"]
-        mean, momentum, scaled, root = self._mean[part], self._momentum[part], self._scaled[part], self._root[part]
-        dual_mean, dual_precision = (vector if vector is None else vector[part] for vector in self._dual)
+        part = group["slice"]
+        decay = group["decay"]
+        ess = group["ess"]
+        rate = 1 - group["beta2"]
+        mean = self._mean[part]
+        momentum = self._momentum[part]
+        scaled = self._scaled[part]
+        root = self._root[part]
+        dual_mean, dual_precision = (
+            vector if vector is None else vector[part] for vector in self._dual
+        )
 
         # y = 1 + rate (h_hat - h)/d with h_hat = sqrt(ess d) epsilon g_hat - u and h = d - decay, then d (1 + y^2)/2;
         # in units of 1/sqrt(2): c + k (epsilon g_hat + (decay - u)/sqrt(ess d)) / sqrt(d)
-        growth, factor = noise[part], rate * (0.5 * ess) ** 0.5
+        growth = noise[part]
+        factor = rate * (0.5 * ess) ** 0.5
         free = self._drawn[part]  # nobody looks at the sample any more, but epsilon may be mirrored
         scalar = dual_precision is None and not isinstance(decay, Tensor)
-        if scalar and decay and not averaged:  # in units of decay/sqrt(ess), for one pass in place of two
+        if (
+            scalar and decay and not averaged
+        ):  # in units of decay/sqrt(ess), for one pass in place of two
             unit = decay * ess**-0.5
             growth = torch.addcmul(root, growth, gradient[part], value=self._sign / unit, out=free)
             factor *= unit
         else:
             if not averaged:
-                growth = torch.addcmul(self._constant(0), growth, gradient[part], value=self._sign, out=free)
+                growth = torch.addcmul(
+                    self._constant(0), growth, gradient[part], value=self._sign, out=free
+                )
             if scalar:
                 growth.add_(root, alpha=decay * ess**-0.5)
             else:
-                growth.addcmul_(root, decay if dual_precision is None else decay - dual_precision, value=ess**-0.5)
+                growth.addcmul_(
+                    root,
+                    decay if dual_precision is None else decay - dual_precision,
+                    value=ess**-0.5,
+                )
         torch.addcmul(self._constant((1 - rate) * 0.5**0.5), growth, root, value=factor, out=growth)
         scaled.mul_(torch.addcmul(self._constant(0.5), growth, growth, out=growth))
         momentum.lerp_(gradient[part], 1 - group["beta1"])
 
         # m - lr (g/correction + decay (m - m_p) + v - u m) / d, coordinate-wise clipped
-        learning_rate = group["lr"] * (group["hess_init"] + decay) if self.rescale_lr else group["lr"]
+        learning_rate = (
+            group["lr"] * (group["hess_init"] + decay) if self.rescale_lr else group["lr"]
+        )
         correction = 1 - group["beta1"] ** self.current_step if self.debias else 1.0
         if self._prior_mean is None and dual_mean is None and isinf(group["clip_radius"]):
             step = torch.add(momentum, mean, alpha=decay * correction, out=growth)
             mean.addcdiv_(step, scaled, value=-learning_rate / correction)
             return
-        step = mean * decay if self._prior_mean is None else (mean - self._prior_mean[part]).mul_(decay)
+        step = (
+            mean * decay
+            if self._prior_mean is None
+            else (mean - self._prior_mean[part]).mul_(decay)
+        )
         step.add_(momentum, alpha=1 / correction)
         if dual_mean is not None:
             step.add_(dual_mean).addcmul_(dual_precision, mean, value=-1)
-        mean.sub_(step.div_(scaled).clamp_(-group["clip_radius"], group["clip_radius"]).mul_(learning_rate))
+        mean.sub_(
+            step.div_(scaled)
+            .clamp_(-group["clip_radius"], group["clip_radius"])
+            .mul_(learning_rate)
+        )
 
     def _constant(self, value: float) -> Tensor:
         return self._mean.new_tensor(value)
@@ -288,7 +350,9 @@ class IVON(torch.optim.Optimizer):
         for group in self.param_groups:
             convert(value[group["slice"]], group)
         if not bool(value.min() > 0):
-            raise ValueError("hess + weight_decay must be above 0 everywhere: it is the posterior's precision / ess")
+            raise ValueError(
+                "hess + weight_decay must be above 0 everywhere: it is the posterior's precision / ess"
+            )
         self._scaled = value
 
     def posterior(self) -> Posterior:
@@ -297,8 +361,15 @@ class IVON(torch.optim.Optimizer):
 
     def state_dict(self) -> dict:
         derived = ("params", "slice", "decay")
-        groups = [{k: v for k, v in g.items() if k not in derived} | {"size": _size(g)} for g in self.param_groups]
-        state = {"step": self.current_step, "momentum": self._momentum.clone(), "scaled": self._scaled.clone()}
+        groups = [
+            {k: v for k, v in g.items() if k not in derived} | {"size": _size(g)}
+            for g in self.param_groups
+        ]
+        state = {
+            "step": self.current_step,
+            "momentum": self._momentum.clone(),
+            "scaled": self._scaled.clone(),
+        }
         return {"state": state | {"mean": self._mean.clone()}, "param_groups": groups}
 
     @torch.no_grad()
@@ -313,7 +384,8 @@ class IVON(torch.optim.Optimizer):
             if not isinstance(group["decay"], Tensor):
                 group["decay"] = group["weight_decay"]
         state = state_dict["state"]
-        self.current_step, self._sign = state["step"], -1
+        self.current_step = state["step"]
+        self._sign = -1
         self._momentum.copy_(state["momentum"])
         self._scaled.copy_(state["scaled"])
         self._mean.copy_(state["mean"])
@@ -321,7 +393,8 @@ class IVON(torch.optim.Optimizer):
 
 def flat_view(tensors: Sequence[Tensor]) -> Tensor:
     """One flat vector over `tensors`: the one that they already are consecutive views of, or else a new one."""
-    first, offset = tensors[0], tensors[0].storage_offset()
+    first = tensors[0]
+    offset = tensors[0].storage_offset()
     for tensor in tensors:
         same = tensor.untyped_storage().data_ptr() == first.untyped_storage().data_ptr()
         if not (same and tensor.is_contiguous() and tensor.storage_offset() == offset):
@@ -332,7 +405,10 @@ def flat_view(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def _split(vector: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
-    return [part.view_as(p) for part, p in zip(vector.split([p.numel() for p in like]), like, strict=True)]
+    return [
+        part.view_as(p)
+        for part, p in zip(vector.split([p.numel() for p in like]), like, strict=True)
+    ]
 
 
 def _size(group: dict) -> int:

@@ -23,12 +23,15 @@ def curvature_diagonal(
     flat: Flat, inputs: Tensor, labels: Tensor, kind: Curvature = "ggn", batch_size: int = 32
 ) -> Tensor:
     """The mean over the examples, a flat vector. The network is in eval mode meanwhile, and as it was afterwards."""
-    module, training = flat.module, flat.module.training
+    module = flat.module
+    training = flat.module.training
     parameters = {name: p.detach() for name, p in module.named_parameters()}
     buffers = dict(module.named_buffers())
 
     def loss(values: dict[str, Tensor], example: Tensor, label: Tensor) -> Tensor:
-        return cross_entropy(functional_call(module, (values, buffers), (example[None],)), label[None])
+        return cross_entropy(
+            functional_call(module, (values, buffers), (example[None],)), label[None]
+        )
 
     per_example = vmap(grad(loss), in_dims=(None, 0, 0))
     total = torch.zeros_like(flat.vector)
@@ -46,7 +49,9 @@ def curvature_diagonal(
 
 
 @torch.no_grad()
-def _targets(flat: Flat, inputs: Tensor, labels: Tensor, kind: Curvature) -> list[tuple[Tensor, Tensor]]:
+def _targets(
+    flat: Flat, inputs: Tensor, labels: Tensor, kind: Curvature
+) -> list[tuple[Tensor, Tensor]]:
     """Labels whose squared gradients are summed, and the weight of each example's."""
     ones = torch.ones(len(labels), device=labels.device)
     if kind == "empirical":
@@ -54,4 +59,6 @@ def _targets(flat: Flat, inputs: Tensor, labels: Tensor, kind: Curvature) -> lis
     probabilities = flat.module(inputs).softmax(1)
     if kind == "fisher":
         return [(probabilities.multinomial(1).flatten(), ones)]
-    return [(torch.full_like(labels, c), probabilities[:, c]) for c in range(probabilities.shape[1])]
+    return [
+        (torch.full_like(labels, c), probabilities[:, c]) for c in range(probabilities.shape[1])
+    ]

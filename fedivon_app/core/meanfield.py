@@ -52,7 +52,8 @@ class Gaussian:
     @classmethod
     def of(cls, posterior: Posterior, smallest_sigma: float = 1e-5) -> Gaussian:
         """At a posterior as it travels."""
-        mean, precision = torch.tensor(posterior.mean), torch.tensor(posterior.precision)
+        mean = torch.tensor(posterior.mean)
+        precision = torch.tensor(posterior.precision)
         return cls(mean, precision.rsqrt(), smallest_sigma)
 
     def __len__(self) -> int:
@@ -68,10 +69,13 @@ class Gaussian:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
             parameter.grad.zero_()
-        self.sigma, self.slope = softplus(self.rho), torch.sigmoid(self.rho)
+        self.sigma = softplus(self.rho)
+        self.slope = torch.sigmoid(self.rho)
 
     @torch.no_grad()
-    def add_divergence(self, prior_mean: Moment, prior_precision: Moment, weight: float = 1.0) -> None:
+    def add_divergence(
+        self, prior_mean: Moment, prior_precision: Moment, weight: float = 1.0
+    ) -> None:
         """Adds the gradient of weight KL(self || N(m_p, 1/s_p))."""
         by_mean, by_sigma = divergence_slopes(self.mean, self.sigma, prior_mean, prior_precision)
         self.mean.grad.add_(by_mean, alpha=weight)
@@ -83,7 +87,8 @@ class Gaussian:
 
         d/dm = (m - mean) / sigma^2, d/dsigma = 1/sigma - (variance + (m - mean)^2) / sigma^3.
         """
-        precision, difference = self.sigma.square().reciprocal_(), self.mean - mean
+        precision = self.sigma.square().reciprocal_()
+        difference = self.mean - mean
         spread = difference.square().add_(variance).mul_(precision)
         self.rho.grad.add_((1 - spread).div_(self.sigma).mul_(self.slope), alpha=weight)
         self.mean.grad.addcmul_(difference, precision, value=weight)
@@ -109,16 +114,22 @@ class MeanField(Gaussian):
         smallest_sigma: float = 1e-5,
         noise: float = 1.0,
     ):
-        self.flat, self.part, self.noise = flat, part, noise
-        mean, precision = flat.checked(posterior.mean), flat.checked(posterior.precision)
+        self.flat = flat
+        self.part = part
+        self.noise = noise
+        mean = flat.checked(posterior.mean)
+        precision = flat.checked(posterior.precision)
         super().__init__(mean[part], precision[part].rsqrt(), smallest_sigma)
-        self._epsilon, self._theta = torch.zeros_like(self.mean), torch.zeros_like(self.mean)
+        self._epsilon = torch.zeros_like(self.mean)
+        self._theta = torch.zeros_like(self.mean)
 
     @torch.no_grad()
     def draw(self) -> None:
         """theta = m + sigma eps, into the network's weights."""
         self._epsilon.normal_(std=self.noise)
-        self.flat.vector[self.part] = torch.addcmul(self.mean, self.sigma, self._epsilon, out=self._theta)
+        self.flat.vector[self.part] = torch.addcmul(
+            self.mean, self.sigma, self._epsilon, out=self._theta
+        )
         self._epsilon.mul_(self.slope)  # from here on dtheta/drho
 
     @torch.no_grad()
@@ -138,6 +149,9 @@ class MeanField(Gaussian):
 
     def within(self, whole: Posterior) -> Posterior:
         """A posterior over all of the vector, with this Gaussian in its part."""
-        mean, precision, own = whole.mean.copy(), whole.precision.copy(), self.posterior()
-        mean[self.part], precision[self.part] = own.mean, own.precision
+        mean = whole.mean.copy()
+        precision = whole.precision.copy()
+        own = self.posterior()
+        mean[self.part] = own.mean
+        precision[self.part] = own.precision
         return Posterior(mean, precision)

@@ -55,7 +55,9 @@ class Tally:
     def __add__(self, other: "Tally") -> "Tally":
         if not isinstance(other, Tally):
             return NotImplemented
-        return Tally(*(getattr(self, part.name) + getattr(other, part.name) for part in fields(self)))
+        return Tally(
+            *(getattr(self, part.name) + getattr(other, part.name) for part in fields(self))
+        )
 
     def scores(self) -> dict[str, float]:
         """accuracy; nll = mean -log p_y; ece = sum_b |correct_b - confidence_b| / N; brier, summed over classes."""
@@ -72,7 +74,10 @@ class Tally:
     def to_dict(self) -> dict[str, float | list[float]]:
         """Plain numbers and lists under the fields' names, fit for a Flower MetricRecord and for JSON."""
         values = {part.name: getattr(self, part.name) for part in fields(self)}
-        return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in values.items()}
+        return {
+            name: value.tolist() if isinstance(value, np.ndarray) else value
+            for name, value in values.items()
+        }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, float | Sequence[float]]) -> "Tally":
@@ -84,12 +89,21 @@ class Tally:
             expected = (NUM_BINS,) if part.name.startswith("bin_") else ()
             value = np.asarray(values[part.name], dtype=np.float64)
             if value.shape != expected:
-                raise ValueError(f"the tally's {part.name!r} has shape {value.shape}, not {expected}")
+                raise ValueError(
+                    f"the tally's {part.name!r} has shape {value.shape}, not {expected}"
+                )
             if not np.isfinite(value).all() or (value < 0).any():
-                raise ValueError(f"the tally's {part.name!r} must be finite and not negative: {value}")
+                raise ValueError(
+                    f"the tally's {part.name!r} must be finite and not negative: {value}"
+                )
             parts[part.name] = value if expected else float(value)
-        if parts["bin_count"].sum() != parts["count"] or parts["bin_correct"].sum() != parts["correct"]:
-            raise ValueError("the tally's bins do not add up to its count of examples and of correct ones")
+        if (
+            parts["bin_count"].sum() != parts["count"]
+            or parts["bin_correct"].sum() != parts["correct"]
+        ):
+            raise ValueError(
+                "the tally's bins do not add up to its count of examples and of correct ones"
+            )
         return cls(**parts)
 
 
@@ -98,7 +112,9 @@ def classification(probabilities: np.ndarray, labels: np.ndarray) -> dict[str, f
     return Tally.of(probabilities, labels).scores()
 
 
-def reliability(source: Tally | np.ndarray, labels: np.ndarray | None = None) -> dict[str, np.ndarray]:
+def reliability(
+    source: Tally | np.ndarray, labels: np.ndarray | None = None
+) -> dict[str, np.ndarray]:
     """A reliability diagram's bins: mean confidence, accuracy (both NaN where a bin is empty) and count, each (15,).
 
     From a Tally, or from (N, C) probabilities and their labels.
@@ -116,7 +132,8 @@ def reliability(source: Tally | np.ndarray, labels: np.ndarray | None = None) ->
 
 def auroc(scores_in: np.ndarray, scores_out: np.ndarray) -> float:
     """P(out > in) + P(out = in) / 2 over all pairs: a higher score means more out-of-distribution."""
-    inside, outside = _scores("scores_in", scores_in), _scores("scores_out", scores_out)
+    inside = _scores("scores_in", scores_in)
+    outside = _scores("scores_out", scores_out)
     outside = np.sort(outside)
     not_above = np.searchsorted(outside, inside, side="right")
     below = np.searchsorted(outside, inside, side="left")
@@ -133,8 +150,11 @@ def uncertainty(sample_probabilities: np.ndarray) -> dict[str, np.ndarray]:
     """
     samples = np.asarray(sample_probabilities)
     if samples.ndim != 3 or samples.shape[0] == 0:
-        raise ValueError(f"sample probabilities must have shape (M, N, C) with M at least 1, not {samples.shape}")
-    mean, second = np.zeros(samples.shape[1:]), np.zeros(samples.shape[1:])
+        raise ValueError(
+            f"sample probabilities must have shape (M, N, C) with M at least 1, not {samples.shape}"
+        )
+    mean = np.zeros(samples.shape[1:])
+    second = np.zeros(samples.shape[1:])
     for sample in samples:
         sample = _checked_probabilities(sample)
         mean += sample / len(samples)
@@ -156,7 +176,9 @@ def uncertainty_of_moments(mean: np.ndarray, second: np.ndarray) -> dict[str, np
 
 
 def retention_curve(
-    correct: np.ndarray, uncertainty: np.ndarray, fractions: Sequence[float] = tuple(np.arange(1, 21) / 20)
+    correct: np.ndarray,
+    uncertainty: np.ndarray,
+    fractions: Sequence[float] = tuple(np.arange(1, 21) / 20),
 ) -> np.ndarray:
     """The accuracy over the most certain fraction of the examples, for each of `fractions`.
 
@@ -167,7 +189,9 @@ def retention_curve(
     uncertain = _scores("uncertainty", uncertainty)
     fractions = np.asarray(fractions, dtype=np.float64)
     if correct.shape != uncertain.shape:
-        raise ValueError(f"correct {correct.shape} and uncertainty {uncertain.shape} must have one entry per example")
+        raise ValueError(
+            f"correct {correct.shape} and uncertainty {uncertain.shape} must have one entry per example"
+        )
     if not ((fractions > 0) & (fractions <= 1)).all():
         raise ValueError(f"fractions must lie in (0, 1], not {fractions.tolist()}")
     _, group, size = np.unique(uncertain, return_inverse=True, return_counts=True)
@@ -178,34 +202,47 @@ def retention_curve(
 
 
 def _checked(probabilities: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    probabilities, labels = _checked_probabilities(probabilities), np.asarray(labels)
+    probabilities = _checked_probabilities(probabilities)
+    labels = np.asarray(labels)
     if labels.shape != probabilities.shape[:1]:
-        raise ValueError(f"labels of shape {labels.shape} do not fit probabilities of shape {probabilities.shape}")
+        raise ValueError(
+            f"labels of shape {labels.shape} do not fit probabilities of shape {probabilities.shape}"
+        )
     if not np.issubdtype(labels.dtype, np.integer):
         raise ValueError(f"labels must be whole class numbers, not {labels.dtype}")
     if labels.min() < 0 or labels.max() >= probabilities.shape[1]:
         classes = probabilities.shape[1]
-        raise ValueError(f"labels run from {labels.min()} to {labels.max()}, outside of 0 to {classes - 1}")
+        raise ValueError(
+            f"labels run from {labels.min()} to {labels.max()}, outside of 0 to {classes - 1}"
+        )
     return probabilities, labels
 
 
 def _checked_probabilities(probabilities: np.ndarray) -> np.ndarray:
     probabilities = np.asarray(probabilities, dtype=np.float64)
     if probabilities.ndim != 2 or probabilities.shape[1] < 2:
-        raise ValueError(f"probabilities must have shape (N, C) with at least 2 classes, not {probabilities.shape}")
+        raise ValueError(
+            f"probabilities must have shape (N, C) with at least 2 classes, not {probabilities.shape}"
+        )
     if len(probabilities) == 0:
         raise ValueError("probabilities are empty: there is no example to score")
-    wrong = ~(np.abs(probabilities.sum(axis=1) - 1) <= TOLERANCE) | (probabilities < -TOLERANCE).any(axis=1)
+    wrong = ~(np.abs(probabilities.sum(axis=1) - 1) <= TOLERANCE) | (
+        probabilities < -TOLERANCE
+    ).any(axis=1)
     if wrong.any():
         row = int(wrong.argmax())
-        raise ValueError(f"row {row} is no distribution over classes (it sums to {probabilities[row].sum():.6g})")
+        raise ValueError(
+            f"row {row} is no distribution over classes (it sums to {probabilities[row].sum():.6g})"
+        )
     return probabilities
 
 
 def _scores(name: str, scores: np.ndarray) -> np.ndarray:
     scores = np.asarray(scores, dtype=np.float64)
     if scores.ndim != 1 or len(scores) == 0:
-        raise ValueError(f"{name} must be a vector with at least one entry, not of shape {scores.shape}")
+        raise ValueError(
+            f"{name} must be a vector with at least one entry, not of shape {scores.shape}"
+        )
     if np.isnan(scores).any():
         raise ValueError(f"{name} holds {int(np.isnan(scores).sum())} NaN")
     return scores

@@ -16,7 +16,11 @@ from torch import nn
 from torch.nn import functional
 
 Shape = tuple[int, ...]
-ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"relu": nn.ReLU, "sigmoid": nn.Sigmoid, "tanh": nn.Tanh}
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    "relu": nn.ReLU,
+    "sigmoid": nn.Sigmoid,
+    "tanh": nn.Tanh,
+}
 
 
 class BaseHead(nn.Module):
@@ -42,7 +46,11 @@ class ChannelsLast(nn.Module):
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         if inputs.stride(1) == 1:
             return inputs
-        return inputs.permute(0, 2, 3, 1).clone(memory_format=torch.contiguous_format).permute(0, 3, 1, 2)
+        return (
+            inputs.permute(0, 2, 3, 1)
+            .clone(memory_format=torch.contiguous_format)
+            .permute(0, 3, 1, 2)
+        )
 
 
 class ZeroPaddedShortcut(nn.Module):
@@ -50,7 +58,8 @@ class ZeroPaddedShortcut(nn.Module):
 
     def __init__(self, stride: int, new_channels: int):
         super().__init__()
-        self.stride, self.new_channels = stride, new_channels
+        self.stride = stride
+        self.new_channels = new_channels
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         before = self.new_channels // 2
@@ -71,7 +80,9 @@ class ResidualBlock(nn.Module):
             nn.BatchNorm2d(channels),
         )
         same = stride == 1 and channels == channels_in
-        self.shortcut = nn.Identity() if same else ZeroPaddedShortcut(stride, channels - channels_in)
+        self.shortcut = (
+            nn.Identity() if same else ZeroPaddedShortcut(stride, channels - channels_in)
+        )
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         return functional.relu(self.shortcut(inputs) + self.residual(inputs))
@@ -89,7 +100,9 @@ def with_dropout(module: nn.Module, rate: float, logits: bool = False) -> nn.Mod
     """
     if not 0 < rate < 1:
         raise ValueError(f"the rate of dropout must lie between 0 and 1, not {rate}")
-    layers = [name for name, part in module.named_modules() if isinstance(part, nn.Linear | nn.Conv2d)]
+    layers = [
+        name for name, part in module.named_modules() if isinstance(part, nn.Linear | nn.Conv2d)
+    ]
     for name in layers if logits else layers[:-1]:
         parent, _, child = name.rpartition(".")
         module.get_submodule(parent).register_module(
@@ -103,14 +116,22 @@ def linear(shape: Shape, num_classes: int) -> nn.Module:
     return BaseHead(nn.Flatten(), _size(shape), num_classes)
 
 
-def mlp(shape: Shape, num_classes: int, sizes: int | Iterable[int] = (200, 100), activation: str = "relu") -> nn.Module:
+def mlp(
+    shape: Shape,
+    num_classes: int,
+    sizes: int | Iterable[int] = (200, 100),
+    activation: str = "relu",
+) -> nn.Module:
     """Fully connected layers; 200-100 with sigmoid is BayesADMM's network for MNIST and Fashion-MNIST."""
     layers, features = _fully_connected(_size(shape), _positive("sizes", sizes), activation)
     return BaseHead(nn.Sequential(nn.Flatten(), *layers), features, num_classes)
 
 
 def lenet(
-    shape: Shape, num_classes: int, channels: Iterable[int] = (16, 32), hidden: int | Iterable[int] = 128
+    shape: Shape,
+    num_classes: int,
+    channels: Iterable[int] = (16, 32),
+    hidden: int | Iterable[int] = 128,
 ) -> nn.Module:
     """5x5 convolutions, each with ReLU and 2x2 max pooling, then hidden linear layers with ReLU.
 
@@ -118,9 +139,14 @@ def lenet(
     get same-padding. `hidden=(120, 84)` is pFedVEM's network for CIFAR-10.
     """
     padding = "same" if min(shape[:2]) < 16 else "valid"
-    layers, channels_in = [], shape[2]
+    layers = []
+    channels_in = shape[2]
     for channels_out in _positive("channels", channels):
-        layers += [nn.Conv2d(channels_in, channels_out, 5, padding=padding), nn.MaxPool2d(2), nn.ReLU()]
+        layers += [
+            nn.Conv2d(channels_in, channels_out, 5, padding=padding),
+            nn.MaxPool2d(2),
+            nn.ReLU(),
+        ]
         channels_in = channels_out
     return _convolutional(layers, shape, num_classes, _positive("hidden", hidden))
 
@@ -135,7 +161,8 @@ def cnn6(shape: Shape, num_classes: int, channels: Iterable[int] = (32, 64, 128)
 
     Same-padding and ReLU throughout, 2x2 max pooling between the pairs and the average over all pixels after the last.
     """
-    layers, channels_in = [], shape[2]
+    layers = []
+    channels_in = shape[2]
     for channels_out in _positive("channels", channels):
         layers += [nn.MaxPool2d(2)] if layers else []
         layers += [nn.Conv2d(channels_in, channels_out, 3, padding=1), nn.ReLU()]
@@ -146,28 +173,43 @@ def cnn6(shape: Shape, num_classes: int, channels: Iterable[int] = (32, 64, 128)
 
 def zenke_cnn(shape: Shape, num_classes: int) -> nn.Module:
     """The CIFAR network of Zenke et al. 2017: two pairs of 3x3 convolutions (32, 64 channels) with dropout."""
-    layers, channels_in = [], shape[2]
+    layers = []
+    channels_in = shape[2]
     for channels_out in (32, 64):
         layers += [nn.Conv2d(channels_in, channels_out, 3, padding=1), nn.ReLU()]
-        layers += [nn.Conv2d(channels_out, channels_out, 3), nn.MaxPool2d(2), nn.ReLU(), nn.Dropout(0.25)]
+        layers += [
+            nn.Conv2d(channels_out, channels_out, 3),
+            nn.MaxPool2d(2),
+            nn.ReLU(),
+            nn.Dropout(0.25),
+        ]
         channels_in = channels_out
     model = _convolutional(layers, shape, num_classes, (512,))
     model.base.append(nn.Dropout(0.5))
     return model
 
 
-def resnet(shape: Shape, num_classes: int, channels: Iterable[int] = (16, 32, 64), blocks: int = 3) -> nn.Module:
+def resnet(
+    shape: Shape, num_classes: int, channels: Iterable[int] = (16, 32, 64), blocks: int = 3
+) -> nn.Module:
     """He et al.'s networks for CIFAR (2016, section 4.2): a stage of `blocks` blocks for each entry of `channels`.
 
     Every stage but the first halves the image. The defaults are ResNet-20; `channels=(8, 16, 32), blocks=1` is a small
     one of eight layers.
     """
-    channels, (blocks,) = _positive("channels", channels), _positive("blocks", blocks)
+    channels = _positive("channels", channels)
+    (blocks,) = _positive("blocks", blocks)
     channels_in = channels[0]
-    layers = [nn.Conv2d(shape[2], channels_in, 3, padding=1, bias=False), nn.BatchNorm2d(channels_in), nn.ReLU()]
+    layers = [
+        nn.Conv2d(shape[2], channels_in, 3, padding=1, bias=False),
+        nn.BatchNorm2d(channels_in),
+        nn.ReLU(),
+    ]
     for stage, channels_out in enumerate(channels):
         for block in range(blocks):
-            layers.append(ResidualBlock(channels_in, channels_out, 2 if stage and block == 0 else 1))
+            layers.append(
+                ResidualBlock(channels_in, channels_out, 2 if stage and block == 0 else 1)
+            )
             channels_in = channels_out
     return _convolutional([*layers, nn.AdaptiveAvgPool2d(1)], shape, num_classes)
 
@@ -214,7 +256,9 @@ def build(name: str, shape: Shape, num_classes: int, **options) -> nn.Module:
         return MODELS[name](shape, num_classes, **options)
     except _TooSmall:
         size = "x".join(map(str, shape))
-        raise ValueError(f"images of {size} are too small for model {name!r}: nothing is left after pooling") from None
+        raise ValueError(
+            f"images of {size} are too small for model {name!r}: nothing is left after pooling"
+        ) from None
 
 
 def build_custom(factory: str, shape: Shape, num_classes: int, **options) -> nn.Module:
@@ -228,17 +272,25 @@ def build_custom(factory: str, shape: Shape, num_classes: int, **options) -> nn.
         model = function(shape, num_classes, **options)
     except Exception as error:
         given = ", ".join(["shape", "num_classes", *options])
-        raise ValueError(f"model factory {factory!r}, called with ({given}), fails: {error}") from error
+        raise ValueError(
+            f"model factory {factory!r}, called with ({given}), fails: {error}"
+        ) from error
     if not isinstance(model, nn.Module):
-        raise ValueError(f"model factory {factory!r} returned a {type(model).__name__}, not a torch.nn.Module")
+        raise ValueError(
+            f"model factory {factory!r} returned a {type(model).__name__}, not a torch.nn.Module"
+        )
     try:
         logits = _dry_run(model, shape, batch_size=2)
     except Exception as error:
         batch = (2, *_channels_first(shape))
-        raise ValueError(f"the model of factory {factory!r} fails on a batch of shape {batch}: {error}") from error
+        raise ValueError(
+            f"the model of factory {factory!r} fails on a batch of shape {batch}: {error}"
+        ) from error
     found = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
     if found != (2, num_classes):
-        raise ValueError(f"the model of factory {factory!r} gives {found} for 2 inputs, not {(2, num_classes)} logits")
+        raise ValueError(
+            f"the model of factory {factory!r} gives {found} for 2 inputs, not {(2, num_classes)} logits"
+        )
     return model
 
 
@@ -246,7 +298,9 @@ class _TooSmall(Exception):
     pass
 
 
-def _convolutional(layers: list[nn.Module], shape: Shape, num_classes: int, hidden: tuple[int, ...] = ()) -> nn.Module:
+def _convolutional(
+    layers: list[nn.Module], shape: Shape, num_classes: int, hidden: tuple[int, ...] = ()
+) -> nn.Module:
     base = nn.Sequential(ChannelsLast(), *layers, nn.Flatten())
     try:
         features = _dry_run(base, shape, batch_size=1).shape[1]
@@ -256,7 +310,9 @@ def _convolutional(layers: list[nn.Module], shape: Shape, num_classes: int, hidd
     return BaseHead(base.extend(more), features, num_classes)
 
 
-def _fully_connected(features: int, sizes: tuple[int, ...], activation: str) -> tuple[list[nn.Module], int]:
+def _fully_connected(
+    features: int, sizes: tuple[int, ...], activation: str
+) -> tuple[list[nn.Module], int]:
     _known("there is no activation", activation, ACTIVATIONS)
     layers = []
     for size in sizes:

@@ -23,11 +23,15 @@ def pick_device(name: str) -> torch.device:
             f"client.device is {name!r}, which torch does not know; try auto, cpu, cuda or cuda:0"
         ) from None
     if device.type == "cuda" and not available:
-        raise ValueError(f"client.device is {name!r}, but torch finds no CUDA here; auto uses it where there is one")
+        raise ValueError(
+            f"client.device is {name!r}, but torch finds no CUDA here; auto uses it where there is one"
+        )
     return device
 
 
-def new_network(model: ModelSettings, shape: tuple[int, ...], num_classes: int, device: torch.device) -> Flat:
+def new_network(
+    model: ModelSettings, shape: tuple[int, ...], num_classes: int, device: torch.device
+) -> Flat:
     """The network of the settings, with weights from torch's generator."""
     make = build_custom if model.factory else build
     module = make(model.factory or model.name, shape, num_classes, **model.options)
@@ -37,10 +41,14 @@ def new_network(model: ModelSettings, shape: tuple[int, ...], num_classes: int, 
 
 
 @lru_cache(maxsize=4)
-def _network(model_json: str, shape: tuple[int, ...], num_classes: int, device: torch.device) -> Flat:
+def _network(
+    model_json: str, shape: tuple[int, ...], num_classes: int, device: torch.device
+) -> Flat:
     return new_network(ModelSettings.model_validate_json(model_json), shape, num_classes, device)
 
 
-def network(model: ModelSettings, shape: tuple[int, ...], num_classes: int, device: torch.device) -> Flat:
+def network(
+    model: ModelSettings, shape: tuple[int, ...], num_classes: int, device: torch.device
+) -> Flat:
     """The same, built once a process; its weights are whatever was loaded last."""
     return _network(model.model_dump_json(), shape, num_classes, device)

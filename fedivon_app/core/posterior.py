@@ -19,10 +19,14 @@ class Posterior:
             value = getattr(self, name)
             if value is None and name == "precision":
                 continue
-            with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite, and `fault` says so
+            with np.errstate(
+                over="ignore"
+            ):  # what is too large for float32 becomes infinite, and `fault` says so
                 array = np.ascontiguousarray(value, np.float32)
             if array.ndim != 1:
-                raise ValueError(f"a posterior's {name} is a flat vector; this one has shape {array.shape}")
+                raise ValueError(
+                    f"a posterior's {name} is a flat vector; this one has shape {array.shape}"
+                )
             object.__setattr__(self, name, array)
         if self.precision is not None and self.precision.shape != self.mean.shape:
             raise ValueError(
@@ -45,9 +49,15 @@ class Posterior:
         """KL(self || other) = 0.5 sum [ t/s - 1 - log(t/s) + t (m - n)^2 ], for self N(m, 1/s) and other N(n, 1/t)."""
         if self.precision is None or other.precision is None:
             raise ValueError("the KL divergence needs a precision on both sides; a point has none")
-        s, t = self.precision.astype(np.float64), other.precision.astype(np.float64)
+        s = self.precision.astype(np.float64)
+        t = other.precision.astype(np.float64)
         ratio = t / s
-        return float(0.5 * np.sum(ratio - 1 - np.log(ratio) + t * np.square(self.mean.astype(np.float64) - other.mean)))
+        return float(
+            0.5
+            * np.sum(
+                ratio - 1 - np.log(ratio) + t * np.square(self.mean.astype(np.float64) - other.mean)
+            )
+        )
 
     def sample(self, rng: np.random.Generator) -> np.ndarray:
         """One draw of the weights."""
@@ -61,5 +71,7 @@ class Posterior:
             if array is not None and not (finite := np.isfinite(array)).all():
                 return f"{name} has {array.size - int(finite.sum())} values that are not finite"
         if self.precision is not None and not (positive := self.precision > 0).all():
-            return f"precision has {positive.size - int(positive.sum())} values that are not positive"
+            return (
+                f"precision has {positive.size - int(positive.sum())} values that are not positive"
+            )
         return None

@@ -57,12 +57,21 @@ def predict_mean(
     with _evaluating(flat.module):
         batch_size = batch_size or _chunk_sizes(flat, inputs, MEMORY_MB * MEBIBYTE)[1]
         weights = flat.checked(posterior.mean)[None]
-        batches = (_probabilities(flat, weights, inputs[rows], buffers) for rows in _chunks(len(inputs), batch_size))
+        batches = (
+            _probabilities(flat, weights, inputs[rows], buffers)
+            for rows in _chunks(len(inputs), batch_size)
+        )
         return np.concatenate([batch[0].cpu().numpy() for batch in batches])
 
 
 def predict_point(
-    flat: Flat, posterior: Posterior, inputs: torch.Tensor, num_samples: int, seed: int, *, buffers: Array | None = None
+    flat: Flat,
+    posterior: Posterior,
+    inputs: torch.Tensor,
+    num_samples: int,
+    seed: int,
+    *,
+    buffers: Array | None = None,
 ) -> np.ndarray:
     """At the posterior's mean, (N, C) float32; a network with Monte Carlo dropout is averaged over its masks there.
 
@@ -77,11 +86,15 @@ def predict_samples(
 ) -> np.ndarray:
     """softmax(f(inputs; theta_s)) for every sample, (M, N, C) float32; options and chunks as in `predict_moments`."""
     if not has_samples(flat, posterior):
-        raise ValueError("a posterior without precision is a point: it has no samples to predict with")
+        raise ValueError(
+            "a posterior without precision is a point: it has no samples to predict with"
+        )
     if num_samples < 1:
         raise ValueError(f"num_samples must be at least 1, not {num_samples}")
     results = np.empty(0)
-    for samples, rows, probabilities in _sampled(flat, posterior, inputs, num_samples, seed, **options):
+    for samples, rows, probabilities in _sampled(
+        flat, posterior, inputs, num_samples, seed, **options
+    ):
         if results.size == 0:
             results = np.empty((num_samples, len(inputs), probabilities.shape[-1]), np.float32)
         results[samples, rows] = probabilities.cpu().numpy()
@@ -92,7 +105,9 @@ def predict(
     flat: Flat, posterior: Posterior, inputs: torch.Tensor, num_samples: int, seed: int, **options
 ) -> np.ndarray:
     """(1/S) sum_s softmax(f(inputs; theta_s)), (N, C) float32; options as in `predict_moments`."""
-    return predict_moments(flat, posterior, inputs, num_samples, seed, **options).mean.astype(np.float32)
+    return predict_moments(flat, posterior, inputs, num_samples, seed, **options).mean.astype(
+        np.float32
+    )
 
 
 def predict_moments(
@@ -143,16 +158,23 @@ def _sampled(
     """Which samples, which inputs, and their (samples, inputs, C) probabilities, chunk after chunk."""
     _check(flat, posterior, inputs)
     if seed < 0 or (samples_at_once is not None and samples_at_once < 1):
-        raise ValueError(f"seed must be at least 0 and samples_at_once at least 1, not {seed} and {samples_at_once}")
+        raise ValueError(
+            f"seed must be at least 0 and samples_at_once at least 1, not {seed} and {samples_at_once}"
+        )
     dropouts = _dropouts(flat.module)
     with _evaluating(flat.module):
         fitting, batch_size = _chunk_sizes(flat, inputs, memory_mb * MEBIBYTE)
         if dropouts:
-            fitting, batch_size, samples_at_once = 1, DROPOUT_BATCH, None
+            fitting = 1
+            batch_size = DROPOUT_BATCH
+            samples_at_once = None
         for dropout in dropouts:
             dropout.train()
         for samples in _chunks(num_samples, samples_at_once or fitting):
-            drawn = [posterior.sample(np.random.default_rng([seed, s])) for s in range(samples.start, samples.stop)]
+            drawn = [
+                posterior.sample(np.random.default_rng([seed, s]))
+                for s in range(samples.start, samples.stop)
+            ]
             weights = torch.from_numpy(np.stack(drawn)).to(flat.vector.device)
             for rows in _chunks(len(inputs), batch_size):
                 with _seeded([seed, samples.start, rows.start]) if dropouts else nullcontext():
@@ -160,9 +182,13 @@ def _sampled(
                 yield samples, rows, probabilities
 
 
-def _probabilities(flat: Flat, weights: torch.Tensor, inputs: torch.Tensor, buffers: Array | None) -> torch.Tensor:
+def _probabilities(
+    flat: Flat, weights: torch.Tensor, inputs: torch.Tensor, buffers: Array | None
+) -> torch.Tensor:
     """softmax(f(inputs; theta_k)) for every row of `weights`: (K, P) -> (K, N, C)."""
-    inputs = inputs.to(flat.vector.device, copy=True)  # a network may write to its inputs; these are used again
+    inputs = inputs.to(
+        flat.vector.device, copy=True
+    )  # a network may write to its inputs; these are used again
     statistics = {} if buffers is None else flat.named_buffers(buffers)
 
     def forward(parameters: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -182,7 +208,9 @@ def _chunk_sizes(flat: Flat, inputs: torch.Tensor, memory: float) -> tuple[int, 
     batch_size = int((min(room, CPU_WORKING_SET) if on_cpu else room) // per_input)
     batch_size = min(max(batch_size, 1), len(inputs))
     has_convolutions = any(parameter.ndim > 2 for parameter in flat.module.parameters())
-    samples = 1 if on_cpu and has_convolutions else int(memory // (per_sample + batch_size * per_input))
+    samples = (
+        1 if on_cpu and has_convolutions else int(memory // (per_sample + batch_size * per_input))
+    )
     return max(samples, 1), batch_size
 
 
@@ -191,14 +219,18 @@ def _activation_bytes(flat: Flat, example: torch.Tensor) -> int:
 
     The layers' sizes are those of the tensors that they would keep for a backward pass, weights aside.
     """
-    own, sizes = flat.vector.untyped_storage().data_ptr(), [example.nbytes]
+    own = flat.vector.untyped_storage().data_ptr()
+    sizes = [example.nbytes]
 
     def measure(tensor: torch.Tensor) -> torch.Tensor:
         if tensor.untyped_storage().data_ptr() != own:
             sizes.append(tensor.nbytes)
         return tensor
 
-    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(measure, lambda tensor: tensor):
+    with (
+        torch.enable_grad(),
+        torch.autograd.graph.saved_tensors_hooks(measure, lambda tensor: tensor),
+    ):
         flat.module(example.to(flat.vector.device, copy=True))
     return 4 * max(sizes)
 
@@ -236,6 +268,8 @@ def _check(flat: Flat, posterior: Posterior, inputs: torch.Tensor) -> None:
     if len(inputs) == 0:
         raise ValueError("there are no inputs to predict")
     if len(posterior.mean) != len(flat):
-        raise ValueError(f"a posterior over {len(posterior.mean)} weights does not fit a model with {len(flat)}")
+        raise ValueError(
+            f"a posterior over {len(posterior.mean)} weights does not fit a model with {len(flat)}"
+        )
     if fault := posterior.fault():
         raise ValueError(f"cannot predict with this posterior: its {fault}")

@@ -13,15 +13,24 @@ class Ridge:
     def __init__(self, x: np.ndarray, y: np.ndarray):
         outputs = y.reshape(len(x), -1)
         self.gram = np.kron(x.T @ x, np.eye(outputs.shape[1]))
-        self.shift, self.constant = (x.T @ outputs).reshape(-1), 0.5 * float(np.square(y).sum())
+        self.shift = (x.T @ outputs).reshape(-1)
+        self.constant = 0.5 * float(np.square(y).sum())
 
     def at(self, theta: np.ndarray) -> Derivatives:
         slope = self.gram @ theta
-        return float(0.5 * theta @ slope - self.shift @ theta + self.constant), slope - self.shift, self.gram
+        return (
+            float(0.5 * theta @ slope - self.shift @ theta + self.constant),
+            slope - self.shift,
+            self.gram,
+        )
 
     def expected(self, q: Dense) -> Derivatives:
         value, gradient, hessian = self.at(q.mean)
-        return value + 0.5 * float(np.trace(np.linalg.solve(q.precision, self.gram))), gradient, hessian
+        return (
+            value + 0.5 * float(np.trace(np.linalg.solve(q.precision, self.gram))),
+            gradient,
+            hessian,
+        )
 
 
 class SoftmaxRegression:
@@ -31,8 +40,12 @@ class SoftmaxRegression:
     with noise of its own, (examples, draws, classes), that stays the same from call to call.
     """
 
-    def __init__(self, x: np.ndarray, labels: np.ndarray, num_classes: int, draws: int = 16, seed: int = 0):
-        self.x, self.truth, self.num_classes = x, np.eye(num_classes)[labels], num_classes
+    def __init__(
+        self, x: np.ndarray, labels: np.ndarray, num_classes: int, draws: int = 16, seed: int = 0
+    ):
+        self.x = x
+        self.truth = np.eye(num_classes)[labels]
+        self.num_classes = num_classes
         half = np.random.default_rng(seed).standard_normal((len(x), draws // 2, num_classes))
         self.noise = np.concatenate([half, -half], axis=1)
 
@@ -40,7 +53,8 @@ class SoftmaxRegression:
         return self._derivatives((self.x @ theta.reshape(-1, self.num_classes))[:, None])
 
     def expected(self, q: Dense) -> Derivatives:
-        size, classes = self.x.shape[1], self.num_classes
+        size = self.x.shape[1]
+        classes = self.num_classes
         half = (self.x @ q.covariance().reshape(size, -1)).reshape(-1, classes, size, classes)
         spread = np.einsum("ncef,ne->ncf", half, self.x)
         root = np.linalg.cholesky(spread + 1e-12 * np.eye(classes))
@@ -52,8 +66,10 @@ class SoftmaxRegression:
         logits = logits - logits.max(2, keepdims=True)
         log_p = logits - np.log(np.exp(logits).sum(2, keepdims=True))
         p = np.exp(log_p)
-        mean_p, second = p.mean(1), np.einsum("nma,nmb->nab", p, p) / p.shape[1]
-        size, classes = self.x.shape[1], self.num_classes
+        mean_p = p.mean(1)
+        second = np.einsum("nma,nmb->nab", p, p) / p.shape[1]
+        size = self.x.shape[1]
+        classes = self.num_classes
         hessian = np.empty((size, classes, size, classes))
         for a in range(classes):
             for b in range(a, classes):
@@ -68,7 +84,8 @@ class LogisticRegression:
     """The summed cross-entropy of one logit, x theta, with labels 0 and 1; expectations by Gauss-Hermite quadrature."""
 
     def __init__(self, x: np.ndarray, labels: np.ndarray, nodes: int = 30):
-        self.x, self.labels = x, labels
+        self.x = x
+        self.labels = labels
         self.nodes, weights = np.polynomial.hermite_e.hermegauss(nodes)
         self.weights = weights / weights.sum()
 
@@ -77,11 +94,17 @@ class LogisticRegression:
 
     def expected(self, q: Dense) -> Derivatives:
         deviation = np.sqrt(np.einsum("nd,de,ne->n", self.x, q.covariance(), self.x))
-        return self._derivatives((self.x @ q.mean)[:, None] + deviation[:, None] * self.nodes, self.weights)
+        return self._derivatives(
+            (self.x @ q.mean)[:, None] + deviation[:, None] * self.nodes, self.weights
+        )
 
     def _derivatives(self, logits: np.ndarray, weights: np.ndarray) -> Derivatives:
         """From logits (examples, nodes) and the weights of the nodes."""
         p = np.exp(-np.logaddexp(0, -logits))
         value = float((np.logaddexp(0, logits) @ weights - self.labels * (logits @ weights)).sum())
         curvature = (p * (1 - p)) @ weights
-        return value, self.x.T @ (p @ weights - self.labels), self.x.T @ (curvature[:, None] * self.x)
+        return (
+            value,
+            self.x.T @ (p @ weights - self.labels),
+            self.x.T @ (curvature[:, None] * self.x),
+        )

@@ -19,7 +19,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 import fedivon_app
 
 CONF = next(place for folder in fedivon_app.__path__ if (place := Path(folder) / "conf").is_dir())
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's where it was built in: several times faster
+LOADER = getattr(
+    yaml, "CSafeLoader", yaml.SafeLoader
+)  # libyaml's where it was built in: several times faster
 
 
 class SettingsError(ValueError):
@@ -36,22 +38,41 @@ class DataSettings(Section):
     """What is learned from, and how it is divided among the clients."""
 
     source: str = Field(
-        "digits", description="data set by name, see datasets/sources.py; `nodes`: each node's own file"
+        "digits",
+        description="data set by name, see datasets/sources.py; `nodes`: each node's own file",
     )
-    path: str | None = Field(None, description="the file or folder of the sources npz and image-folder")
-    root: str | None = Field(None, description="where data sets lie; default $FEDIVON_DATA or ~/.cache/fedivon-data")
-    scaling: Literal["raw", "unit", "signed"] = Field("unit", description="pixels as 0..255, 0..1 or -1..1")
+    path: str | None = Field(
+        None, description="the file or folder of the sources npz and image-folder"
+    )
+    root: str | None = Field(
+        None, description="where data sets lie; default $FEDIVON_DATA or ~/.cache/fedivon-data"
+    )
+    scaling: Literal["raw", "unit", "signed"] = Field(
+        "unit", description="pixels as 0..255, 0..1 or -1..1"
+    )
     labels: Literal["fine", "superclass"] = Field(
         "fine", description="cifar100: its 100 classes or its 20 superclasses"
     )
-    image_size: int | None = Field(None, ge=1, description="image-folder: resize to this height and width")
+    image_size: int | None = Field(
+        None, ge=1, description="image-folder: resize to this height and width"
+    )
     a: float = Field(1.0, ge=0, description="synthetic: how much the clients' models differ")
     b: float = Field(1.0, ge=0, description="synthetic: how much the clients' inputs differ")
-    shape: tuple[int, ...] | None = Field(None, description="source `nodes`: shape of one input, H W C or D")
-    num_classes: int | None = Field(None, ge=2, description="number of classes, where the source does not tell")
-    clients: int | None = Field(None, ge=1, description="number of clients; none: as many as the federation has nodes")
-    partition: str = Field("iid", description="how examples are dealt to clients, see datasets/partition.py")
-    fraction: float = Field(1.0, gt=0, le=1, description="iid, heterogeneous: share of the data that is used")
+    shape: tuple[int, ...] | None = Field(
+        None, description="source `nodes`: shape of one input, H W C or D"
+    )
+    num_classes: int | None = Field(
+        None, ge=2, description="number of classes, where the source does not tell"
+    )
+    clients: int | None = Field(
+        None, ge=1, description="number of clients; none: as many as the federation has nodes"
+    )
+    partition: str = Field(
+        "iid", description="how examples are dealt to clients, see datasets/partition.py"
+    )
+    fraction: float = Field(
+        1.0, gt=0, le=1, description="iid, heterogeneous: share of the data that is used"
+    )
     shards_per_client: int = Field(2, ge=1)
     shard_sizes: tuple[int, int] | None = Field(
         None, description="shards: smallest and largest shard; none: equal cuts"
@@ -60,13 +81,22 @@ class DataSettings(Section):
     min_examples: int = Field(1, ge=1, description="dirichlet: fewest examples a client may get")
     labels_per_client: int = Field(5, ge=1)
     per_class: int = Field(300, ge=1, description="two-class: examples of each of the two classes")
-    concentration: float = Field(0.5, gt=0, description="heterogeneous: concentration of a client's labels")
-    label_noise: float = Field(
-        0.0, ge=0, le=1, description="share of the clients' training labels that are flipped to another one"
+    concentration: float = Field(
+        0.5, gt=0, description="heterogeneous: concentration of a client's labels"
     )
-    max_examples: int | None = Field(None, ge=1, description="cap on the training examples of a client")
+    label_noise: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="share of the clients' training labels that are flipped to another one",
+    )
+    max_examples: int | None = Field(
+        None, ge=1, description="cap on the training examples of a client"
+    )
     holdout: int = Field(
-        0, ge=0, description="training examples that the server keeps to choose the best checkpoint by"
+        0,
+        ge=0,
+        description="training examples that the server keeps to choose the best checkpoint by",
     )
 
 
@@ -74,14 +104,21 @@ class ModelSettings(Section):
     """The network: by name from the zoo, or the user's own by import path."""
 
     name: str = "mlp"
-    factory: str | None = Field(None, description="the user's own builder, as package.module:function")
+    factory: str | None = Field(
+        None, description="the user's own builder, as package.module:function"
+    )
     options: dict[str, Any] = Field(
         default_factory=dict, description="what the builder takes besides shape and classes"
     )
     dropout: float | None = Field(
-        None, gt=0, lt=1, description="Monte Carlo dropout after every linear and convolution layer: its rate"
+        None,
+        gt=0,
+        lt=1,
+        description="Monte Carlo dropout after every linear and convolution layer: its rate",
     )
-    dropout_logits: bool = Field(False, description="after the last layer, whose outputs are the logits, too")
+    dropout_logits: bool = Field(
+        False, description="after the last layer, whose outputs are the logits, too"
+    )
 
 
 class ClientSettings(Section):
@@ -95,9 +132,13 @@ class ClientSettings(Section):
     )
     schedule: Literal["constant", "linear", "cosine", "exponential"] = "constant"
     schedule_over: Literal["rounds"] = Field("rounds", description="what the schedule runs over")
-    decay: float = Field(0.04, ge=0, description="exponential: the rate falls by exp(-decay) a round")
+    decay: float = Field(
+        0.04, ge=0, description="exponential: the rate falls by exp(-decay) a round"
+    )
     decay_after: int = Field(50, ge=0, description="exponential: rounds before it begins to fall")
-    device: str = Field("auto", description="torch device; auto: CUDA where there is one, else the CPU")
+    device: str = Field(
+        "auto", description="torch device; auto: CUDA where there is one, else the CPU"
+    )
 
     @model_validator(mode="after")
     def _schedule_has_an_end(self) -> ClientSettings:
@@ -124,37 +165,54 @@ class PosteriorClientSettings(ClientSettings):
     """What clients that learn a precision have in common."""
 
     start: Literal["posterior", "mean"] | None = Field(
-        None, description="where a round starts: at the server's posterior, or its mean alone; none: by merge.rule"
+        None,
+        description="where a round starts: at the server's posterior, or its mean alone; none: by merge.rule",
     )
 
 
 class ServerSettings(Section):
     """How rounds are run, whatever the method."""
 
-    min_replies: int = Field(1, ge=1, description="fewer good replies than this leave the global posterior as it was")
-    round_timeout: float = Field(3600, gt=0, description="seconds to wait for the replies of a round")
+    min_replies: int = Field(
+        1, ge=1, description="fewer good replies than this leave the global posterior as it was"
+    )
+    round_timeout: float = Field(
+        3600, gt=0, description="seconds to wait for the replies of a round"
+    )
     quorum: int | None = Field(
         None,
         ge=1,
         description="with this many replies a round waits no longer than `grace` for the rest; none: for all",
     )
     grace: float = Field(10, ge=0, description="seconds that a round goes on after its quorum")
-    node_timeout: float = Field(120, gt=0, description="seconds to wait for the nodes before the first round")
+    node_timeout: float = Field(
+        120, gt=0, description="seconds to wait for the nodes before the first round"
+    )
     precision_bound: float | None = Field(
-        10, ge=1, description="a client's precision at most, block by block: times the round's median; none: any"
+        10,
+        ge=1,
+        description="a client's precision at most, block by block: times the round's median; none: any",
     )
     change_bound: float | None = Field(
-        5, ge=1, description="how far a client may move the mean: times the round's median; none: any"
+        5,
+        ge=1,
+        description="how far a client may move the mean: times the round's median; none: any",
     )
-    max_growth: float = Field(1e6, gt=1, description="the run stops when a mean or precision grows by more than this")
+    max_growth: float = Field(
+        1e6, gt=1, description="the run stops when a mean or precision grows by more than this"
+    )
 
 
 class PretrainingSettings(Section):
     """Training by the server before round 1."""
 
-    fraction: float = Field(0.0, ge=0, lt=1, description="share of the training examples; 0: no pretraining")
+    fraction: float = Field(
+        0.0, ge=0, lt=1, description="share of the training examples; 0: no pretraining"
+    )
     epochs: int = Field(100, ge=1, description="at most as many")
-    patience: int = Field(10, ge=1, description="epochs without a better validation accuracy that end it")
+    patience: int = Field(
+        10, ge=1, description="epochs without a better validation accuracy that end it"
+    )
     validation: float = Field(0.1, gt=0, lt=1, description="share of the fraction that validates")
 
 
@@ -162,21 +220,31 @@ class EvaluationSettings(Section):
     """When, and with how many weight samples, the global model is scored."""
 
     every: int = Field(
-        10, ge=0, description="rounds between server evaluations; the last round is always one; 0: only it"
+        10,
+        ge=0,
+        description="rounds between server evaluations; the last round is always one; 0: only it",
     )
     at: tuple[int, ...] = Field((), description="rounds that are scored besides")
     samples: int = Field(32, ge=0, description="Monte Carlo samples; 0: at the mean only")
     final_samples: int = Field(64, ge=0, description="Monte Carlo samples after the last round")
     clients_every: int = Field(
-        0, ge=0, description="rounds between evaluations on the clients' test parts, and after the last; 0: never"
+        0,
+        ge=0,
+        description="rounds between evaluations on the clients' test parts, and after the last; 0: never",
     )
     personal: bool = Field(
         False,
         description="clients keep what they trained last as a PM, scored beside the GM; some methods always do",
     )
-    ood: str | None = Field(None, description="out-of-distribution data: a source by name, see datasets/sources.py")
-    ood_path: str | None = Field(None, description="its file or folder, for the sources npz and image-folder")
-    ood_size: int = Field(5000, ge=1, description="test examples that are compared with as many of the ood data")
+    ood: str | None = Field(
+        None, description="out-of-distribution data: a source by name, see datasets/sources.py"
+    )
+    ood_path: str | None = Field(
+        None, description="its file or folder, for the sources npz and image-folder"
+    )
+    ood_size: int = Field(
+        5000, ge=1, description="test examples that are compared with as many of the ood data"
+    )
     select_by: Literal["nll", "accuracy", "ece", "brier"] = Field(
         "nll", description="held-out score of the best checkpoint"
     )
@@ -185,13 +253,17 @@ class EvaluationSettings(Section):
 class RunSettings(Section):
     """The run's folder."""
 
-    folder: str | None = Field(None, description="where run folders are made; default ~/fedivon-runs")
+    folder: str | None = Field(
+        None, description="where run folders are made; default ~/fedivon-runs"
+    )
     checkpoint_every: int = Field(10, ge=1)
     client_state: Literal["node", "run"] = Field(
         "node",
         description="where clients keep what lasts: each on its own disk, or in the run's folder, as a simulation can",
     )
-    stop_after: int | None = Field(None, ge=1, description="stop after this round, to be resumed later")
+    stop_after: int | None = Field(
+        None, ge=1, description="stop after this round, to be resumed later"
+    )
 
 
 class Settings(Section):
@@ -202,9 +274,12 @@ class Settings(Section):
     dataset: str | None = None
     seed: int = Field(0, ge=0)
     rounds: int = Field(10, ge=1)
-    clients_per_round: int | None = Field(None, ge=1, description="clients sampled a round; none: all")
+    clients_per_round: int | None = Field(
+        None, ge=1, description="clients sampled a round; none: all"
+    )
     train_all_clients: bool = Field(
-        False, description="all clients train in every round, and only those sampled report to the server"
+        False,
+        description="all clients train in every round, and only those sampled report to the server",
     )
     data: DataSettings = DataSettings()
     model: ModelSettings = ModelSettings()
@@ -215,7 +290,11 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Settings:
-        if self.data.clients and self.clients_per_round and self.clients_per_round > self.data.clients:
+        if (
+            self.data.clients
+            and self.clients_per_round
+            and self.clients_per_round > self.data.clients
+        ):
             raise ValueError(
                 f"clients_per_round is {self.clients_per_round}, but data.clients is {self.data.clients}: "
                 "sample at most as many clients as there are"
@@ -257,12 +336,16 @@ def compose(
     return validate(kind, merged, origins)
 
 
-def validate(kind: type[Settings], values: Mapping[str, Any], origins: Mapping[str, str] | None = None) -> Settings:
+def validate(
+    kind: type[Settings], values: Mapping[str, Any], origins: Mapping[str, str] | None = None
+) -> Settings:
     """`values` as settings of the given kind; every complaint in one SettingsError, a line each."""
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        raise SettingsError("\n".join(_explain(kind, e, origins or {}) for e in error.errors())) from None
+        raise SettingsError(
+            "\n".join(_explain(kind, e, origins or {}) for e in error.errors())
+        ) from None
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:
@@ -281,10 +364,14 @@ def _kind(settings_of: Callable[[str], type[Settings]], name: str, where: str) -
 
 def _experiment(conf: Path, name: str, seen: tuple[str, ...] = ()) -> list[tuple[str, dict]]:
     if name in seen:
-        raise SettingsError(f"conf/experiment/{name}.yaml extends itself, by way of {' -> '.join((*seen, name))}")
+        raise SettingsError(
+            f"conf/experiment/{name}.yaml extends itself, by way of {' -> '.join((*seen, name))}"
+        )
     values = _read(conf, "experiment", name)
     parent = values.pop("extends", None)
-    return (_experiment(conf, parent, (*seen, name)) if parent else []) + [(f"conf/experiment/{name}.yaml", values)]
+    return (_experiment(conf, parent, (*seen, name)) if parent else []) + [
+        (f"conf/experiment/{name}.yaml", values)
+    ]
 
 
 def _read(conf: Path, folder: str, name: str) -> dict[str, Any]:
@@ -292,13 +379,19 @@ def _read(conf: Path, folder: str, name: str) -> dict[str, Any]:
     if not path.is_file():
         known = [p.stem for p in (conf / folder).glob("*.yaml")]
         what = {"data": "data set"}.get(folder, folder)
-        raise SettingsError(f"there is no {what} {name!r} (conf/{folder}/{name}.yaml): {nearest(name, known)}")
+        raise SettingsError(
+            f"there is no {what} {name!r} (conf/{folder}/{name}.yaml): {nearest(name, known)}"
+        )
     try:
         values = yaml.load(path.read_text(), LOADER) or {}
     except yaml.YAMLError as error:
-        raise SettingsError(f"conf/{folder}/{name}.yaml is not valid YAML: {' '.join(str(error).split())}") from None
+        raise SettingsError(
+            f"conf/{folder}/{name}.yaml is not valid YAML: {' '.join(str(error).split())}"
+        ) from None
     if not isinstance(values, dict):
-        raise SettingsError(f"conf/{folder}/{name}.yaml must hold names and values, not a {type(values).__name__}")
+        raise SettingsError(
+            f"conf/{folder}/{name}.yaml must hold names and values, not a {type(values).__name__}"
+        )
     return values
 
 
@@ -309,13 +402,17 @@ def _override(overrides: str | Iterable[str]) -> dict[str, Any]:
     for word in words:
         key, equals, value = word.partition("=")
         if not (key and equals):
-            raise SettingsError(f"the override {word!r} is not of the form name=value, such as client.epochs=2")
+            raise SettingsError(
+                f"the override {word!r} is not of the form name=value, such as client.epochs=2"
+            )
         *parents, leaf = key.split(".")
         place = nested
         for parent in parents:
             place = place.setdefault(parent, {})
             if not isinstance(place, dict):
-                raise SettingsError(f"the override {word!r} names a part of {parent}, which another override set whole")
+                raise SettingsError(
+                    f"the override {word!r} names a part of {parent}, which another override set whole"
+                )
         try:
             place[leaf] = yaml.safe_load(value)
         except yaml.YAMLError:
@@ -332,9 +429,13 @@ def _last(layers: list[tuple[str, dict]], key: str, required_in: str | None = No
     return values[-1] if values else None
 
 
-def _merge(into: dict, values: Mapping, origins: dict[str, str], origin: str, prefix: str = "") -> None:
+def _merge(
+    into: dict, values: Mapping, origins: dict[str, str], origin: str, prefix: str = ""
+) -> None:
     if not isinstance(values, Mapping):
-        raise SettingsError(f"{origin}: {prefix.rstrip('.') or 'it'} must hold names and values, not {values!r}")
+        raise SettingsError(
+            f"{origin}: {prefix.rstrip('.') or 'it'} must hold names and values, not {values!r}"
+        )
     if into.get("name", values.get("name")) != values.get("name", into.get("name")):
         into.pop("options", None)  # they were another model's
     for key, value in values.items():

@@ -37,9 +37,18 @@ class VariationalNetwork:
     softplus would soon have no gradient left.
     """
 
-    def __init__(self, flat: Flat, sigma: np.ndarray | float, flipout: bool = True, smallest_sigma: float = 1e-5):
-        self.flat, self.flipout = flat, flipout
-        bounded = torch.as_tensor(np.maximum(sigma, smallest_sigma), dtype=torch.float32, device=flat.vector.device)
+    def __init__(
+        self,
+        flat: Flat,
+        sigma: np.ndarray | float,
+        flipout: bool = True,
+        smallest_sigma: float = 1e-5,
+    ):
+        self.flat = flat
+        self.flipout = flipout
+        bounded = torch.as_tensor(
+            np.maximum(sigma, smallest_sigma), dtype=torch.float32, device=flat.vector.device
+        )
         self.mean = flat.as_parameter()
         self.rho = nn.Parameter(inverse_softplus(bounded.expand(len(flat)).clone()))
         self.zero_gradient()
@@ -60,7 +69,9 @@ class VariationalNetwork:
         noises = {id(p): part.view_as(p) for p, part in zip(own.values(), parts, strict=True)}
         with ExitStack() as hooks:
             for layer in self._layers():
-                taken = [noises.pop(id(parameter), None) for parameter in (layer.weight, layer.bias)]
+                taken = [
+                    noises.pop(id(parameter), None) for parameter in (layer.weight, layer.bias)
+                ]
                 hooks.enter_context(layer.register_forward_hook(_flipout(*taken)))
             moved = {name: p + noises[id(p)] for name, p in own.items() if id(p) in noises}
             return functional_call(self.flat.module, moved, (inputs,))
@@ -74,9 +85,12 @@ class VariationalNetwork:
         return [layer for layer in layers if shared[id(layer.weight)] == 1]
 
     @torch.no_grad()
-    def add_divergence(self, prior_mean: Tensor | float, prior_precision: Tensor | float, num_examples: int) -> Tensor:
+    def add_divergence(
+        self, prior_mean: Tensor | float, prior_precision: Tensor | float, num_examples: int
+    ) -> Tensor:
         """Adds the gradient of KL(q || N(m_p, 1/s_p)) / N in closed form, and returns its value."""
-        prior, sigma = (prior_mean, prior_precision), softplus(self.rho)
+        prior = (prior_mean, prior_precision)
+        sigma = softplus(self.rho)
         by_mean, by_sigma = divergence_slopes(self.mean, sigma, *prior)
         self.mean.grad.add_(by_mean, alpha=1 / num_examples)
         self.rho.grad.add_(by_sigma * torch.sigmoid(self.rho), alpha=1 / num_examples)
@@ -105,5 +119,11 @@ def _flipout(weight: Tensor, bias: Tensor | None):
 def _signs(like: Tensor, channels: int) -> Tensor:
     """-1 or 1, independent for each example and channel, the same over all places of a picture or sequence."""
     shape = [1] * like.ndim
-    shape[0], shape[channels] = like.shape[0], like.shape[channels]
-    return torch.randint(0, 2, shape, device=like.device, dtype=torch.int8).to(like.dtype).mul_(2).sub_(1)
+    shape[0] = like.shape[0]
+    shape[channels] = like.shape[channels]
+    return (
+        torch.randint(0, 2, shape, device=like.device, dtype=torch.int8)
+        .to(like.dtype)
+        .mul_(2)
+        .sub_(1)
+    )

@@ -22,7 +22,9 @@ def copy_app(project: Path, to: Path) -> Path:
     ignored = build_pathspec([".git/", *load_gitignore_patterns(project / ".gitignore")])
     for place, folders, files in os.walk(project):
         here = Path(place).relative_to(project)
-        folders[:] = [name for name in folders if not ignored.match_file(f"{(here / name).as_posix()}/")]
+        folders[:] = [
+            name for name in folders if not ignored.match_file(f"{(here / name).as_posix()}/")
+        ]
         for path in (here / name for name in files):
             if wanted.match_file(path) and not (project / path).is_symlink():
                 (to / here).mkdir(parents=True, exist_ok=True)

@@ -27,10 +27,18 @@ class Federation(SuperLink):
     """
 
     def __init__(
-        self, simulation: bool = True, verbose: bool = False, start_timeout: float = 90, keys: Path | None = None
+        self,
+        simulation: bool = True,
+        verbose: bool = False,
+        start_timeout: float = 90,
+        keys: Path | None = None,
     ):
-        super().__init__(f"127.0.0.1:{free_port()}", keys / "server" / "ca.crt" if keys else None, verbose)
-        self.simulation, self.start_timeout, self.keys = simulation, start_timeout, keys
+        super().__init__(
+            f"127.0.0.1:{free_port()}", keys / "server" / "ca.crt" if keys else None, verbose
+        )
+        self.simulation = simulation
+        self.start_timeout = start_timeout
+        self.keys = keys
 
     def __enter__(self) -> Self:
         super().__enter__()
@@ -44,11 +52,26 @@ class Federation(SuperLink):
 
     def start(self) -> None:
         """Starts the SuperLink, new or again with what it had in its database."""
-        home, (host, port) = Path(self._home.name), self.address.split(":")
-        command = ["flower-superlink", "--isolation", "subprocess", "--database", str(home / "state.db"), *self._tls()]
+        home = Path(self._home.name)
+        (host, port) = self.address.split(":")
+        command = [
+            "flower-superlink",
+            "--isolation",
+            "subprocess",
+            "--database",
+            str(home / "state.db"),
+            *self._tls(),
+        ]
         command += ["--host", host, "--port", port, *(["--simulation"] if self.simulation else [])]
-        options = {"env": self.environment, "cwd": PROJECT, "stdout": self._log, "stderr": self._log}
-        self._superlink = subprocess.Popen([BIN / command[0], *command[1:]], start_new_session=True, **options)
+        options = {
+            "env": self.environment,
+            "cwd": PROJECT,
+            "stdout": self._log,
+            "stderr": self._log,
+        }
+        self._superlink = subprocess.Popen(
+            [BIN / command[0], *command[1:]], start_new_session=True, **options
+        )
         self._wait_until_healthy()
 
     def _tls(self) -> list[str]:
@@ -56,7 +79,9 @@ class Federation(SuperLink):
             return ["--insecure"]
         place = self.keys / "server"
         files = {"ca-certfile": "ca.crt", "certfile": "server.crt", "keyfile": "server.key"}
-        given = [word for name, file in files.items() for word in (f"--ssl-{name}", str(place / file))]
+        given = [
+            word for name, file in files.items() for word in (f"--ssl-{name}", str(place / file))
+        ]
         return [*given, "--enable-supernode-auth"]
 
     def _wait_until_healthy(self) -> None:
@@ -70,10 +95,15 @@ class Federation(SuperLink):
             except (urllib.error.URLError, OSError):
                 time.sleep(0.3)
         tail = " ".join(Path(self._log.name).read_text().splitlines()[-3:])
-        raise LaunchError(f"Flower's SuperLink did not start within {self.start_timeout:g} s: {tail}")
+        raise LaunchError(
+            f"Flower's SuperLink did not start within {self.start_timeout:g} s: {tail}"
+        )
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         end_family(self._superlink.pid)
         self._superlink.wait()

@@ -51,7 +51,9 @@ class Where:
         return [] if self.superlink else ["run.client_state=run"]
 
 
-def launch(runs: Sequence[Launch], where: Where, show: Callable[[str], None] = print) -> Iterator[Outcome]:
+def launch(
+    runs: Sequence[Launch], where: Where, show: Callable[[str], None] = print
+) -> Iterator[Outcome]:
     """Runs them in turn, each when its outcome is asked for; `show` gets the lines of their progress."""
     if not runs:
         return
@@ -71,8 +73,14 @@ def launch(runs: Sequence[Launch], where: Where, show: Callable[[str], None] = p
 def sweep(steps: Sequence[Step], where: Where) -> None:
     """Makes the runs that are left, each under a line that says which it is and how long the rest may take."""
     places = [place for place, step in enumerate(steps) if step.action != "keep"]
-    durations = [step.found.seconds for step in steps if step.action == "keep" and step.found.status == "completed"]
-    progress, began, measured = Progress(where.verbose), time.monotonic(), []
+    durations = [
+        step.found.seconds
+        for step in steps
+        if step.action == "keep" and step.found.status == "completed"
+    ]
+    progress = Progress(where.verbose)
+    began = time.monotonic()
+    measured = []
     runs = [(steps[place].plan.settings, steps[place].config) for place in places]
     with closing(launch(runs, where, progress)) as outcomes:
         for number, place in enumerate(places):
@@ -82,7 +90,9 @@ def sweep(steps: Sequence[Step], where: Where) -> None:
             times = [f"{duration(time.monotonic() - began)} so far"] if number else []
             times += [f"about {duration(rest)} left"] if rest is not None else []
             going_on = ", going on" if step.action == "resume" else ""
-            print(f"{which}{going_on} ..." + (f" ({', '.join(times)})" if times else ""), flush=True)
+            print(
+                f"{which}{going_on} ..." + (f" ({', '.join(times)})" if times else ""), flush=True
+            )
             outcome = next(outcomes)
             progress.end()
             if outcome.failure is None:
@@ -102,7 +112,9 @@ class Progress:
     """The lines of a run as one line that changes in a terminal, and of which the last stays; all where `verbose`."""
 
     def __init__(self, verbose: bool):
-        self.verbose, self.live, self.last = verbose, sys.stdout.isatty(), ""
+        self.verbose = verbose
+        self.live = sys.stdout.isatty()
+        self.last = ""
 
     def __call__(self, line: str) -> None:
         if self.verbose:
@@ -133,5 +145,7 @@ def alone_in(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise SettingsError(f"another `fedivon sweep` is at work in {folder}; --name makes a second one") from None
+            raise SettingsError(
+                f"another `fedivon sweep` is at work in {folder}; --name makes a second one"
+            ) from None
         yield

@@ -16,7 +16,9 @@ NAME = "site.npz"
 def deal(settings: Settings, folder: Path, sites: Sequence[str]) -> Iterator[tuple[Path, str]]:
     """Writes folder/SITE/site.npz in the format of the source `npz`; each path, and how many examples it has."""
     if settings.data.source == "nodes":
-        raise SettingsError("data.source is `nodes`: the data of such an experiment are at its sites already")
+        raise SettingsError(
+            "data.source is `nodes`: the data of such an experiment are at its sites already"
+        )
     if len(set(sites)) < len(sites):
         raise SettingsError(f"a site is named twice: {', '.join(sites)}")
     source, parts = division(settings.data, len(sites), settings.seed)
@@ -25,7 +27,8 @@ def deal(settings: Settings, folder: Path, sites: Sequence[str]) -> Iterator[tup
         if path.exists():
             yield path, "kept as it is"
             continue
-        train, test = parts.train[number], parts.test[number]
+        train = parts.train[number]
+        test = parts.test[number]
         path.parent.mkdir(parents=True, exist_ok=True)
         arrays = {"x_train": source.x_train[train], "y_train": source.y_train[train]}
         arrays |= {"x_test": source.x_test[test], "y_test": source.y_test[test]}

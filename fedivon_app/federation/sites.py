@@ -30,7 +30,11 @@ def sites_of(link: SuperLink) -> list[Site]:
 
     with link.control() as client:
         nodes = client.ListNodes(ListNodesRequest()).nodes_info
-    since = {"online": "last_activated_at", "offline": "last_deactivated_at", "unregistered": "unregistered_at"}
+    since = {
+        "online": "last_activated_at",
+        "offline": "last_deactivated_at",
+        "unregistered": "unregistered_at",
+    }
     return [
         Site(
             name=node.name or str(node.node_id),
@@ -47,7 +51,9 @@ def admit(link: SuperLink, keys: Path, names: Sequence[str]) -> Iterator[str]:
     """Registers the sites' keys, and says of each what was done; another key of the same site is shut out."""
     files = {name: keys / "sites" / name / "node.pub" for name in names}
     if missing := [str(file) for file in files.values() if not file.is_file()]:
-        raise SettingsError(f"there is no {', '.join(missing)}: `fedivon keys {keys} --site NAME` makes a site's keys")
+        raise SettingsError(
+            f"there is no {', '.join(missing)}: `fedivon keys {keys} --site NAME` makes a site's keys"
+        )
     public_keys = {name: _read(file) for name, file in files.items()}
     known = sites_of(link)
     for name, public_key in public_keys.items():

@@ -40,36 +40,50 @@ class SuperLink:
     """`with SuperLink("fl.example.org:8000", ca) as link: link.run(...)`, for who may reach its Control API."""
 
     def __init__(self, address: str, ca: Path | None = None, verbose: bool = False):
-        self.address, self.ca, self.verbose = address, ca, verbose
+        self.address = address
+        self.ca = ca
+        self.verbose = verbose
 
     def __enter__(self) -> Self:
         self._home = tempfile.TemporaryDirectory(prefix="fedivon-flwr-", ignore_cleanup_errors=True)
         home = Path(self._home.name)
-        how = f"root-certificates = {json.dumps(str(self.ca.absolute()))}" if self.ca else "insecure = true"
+        how = (
+            f"root-certificates = {json.dumps(str(self.ca.absolute()))}"
+            if self.ca
+            else "insecure = true"
+        )
         (home / "config.toml").write_text(
             f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "{self.address}"\n{how}\n'
         )
-        self.environment = os.environ | {
-            "FLWR_HOME": str(home),
-            "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-            "FLWR_TELEMETRY_ENABLED": "0",
-            "FLWR_DISABLE_UPDATE_CHECK": "1",
-            "RAY_DEDUP_LOGS": "0",
-            "RAY_USAGE_STATS_ENABLED": "0",
-            "RAY_prestart_worker_first_driver": "0",  # a process a core, of which Flower's actors use none
-            "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}",
-            "PYTHONUNBUFFERED": "1",
-        }
+        self.environment = (
+            os.environ
+            | {
+                "FLWR_HOME": str(home),
+                "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+                "FLWR_TELEMETRY_ENABLED": "0",
+                "FLWR_DISABLE_UPDATE_CHECK": "1",
+                "RAY_DEDUP_LOGS": "0",
+                "RAY_USAGE_STATS_ENABLED": "0",
+                "RAY_prestart_worker_first_driver": "0",  # a process a core, of which Flower's actors use none
+                "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}",
+                "PYTHONUNBUFFERED": "1",
+            }
+        )
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         self._home.cleanup()
 
     def register(self, public_key: Path, name: str) -> None:
         """Admits the node that has the key."""
-        self._flwr("supernode", "register", str(public_key), "here", "--name", name, "--format", "json")
+        self._flwr(
+            "supernode", "register", str(public_key), "here", "--name", name, "--format", "json"
+        )
 
     def unregister(self, node: int) -> None:
         """Shuts the node out."""
@@ -78,9 +92,19 @@ class SuperLink:
     def submit(self, config: dict[str, Any], nodes: int | None = None, cpus: float = 1) -> str:
         """Starts a run of this project's app, as it is now, in a simulation on that many nodes; its id."""
         with tempfile.TemporaryDirectory(dir=self._home.name) as place:
-            file = Path(place) / "run-config.toml"  # a file, for the string form knows no quotes inside of quotes
-            file.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in config.items()))
-            options = ["--run-config", str(file), "--format", "json", *self._federation(nodes, cpus)]
+            file = (
+                Path(place) / "run-config.toml"
+            )  # a file, for the string form knows no quotes inside of quotes
+            file.write_text(
+                "".join(f"{key} = {json.dumps(value)}\n" for key, value in config.items())
+            )
+            options = [
+                "--run-config",
+                str(file),
+                "--format",
+                "json",
+                *self._federation(nodes, cpus),
+            ]
             try:
                 app = copy_app(PROJECT, Path(place) / "fedivon")
             except OSError as error:
@@ -125,9 +149,14 @@ class SuperLink:
         from flwr.cli.utils import init_http_client_from_connection
 
         ca = str(self.ca.absolute()) if self.ca else None
-        connection = SuperLinkConnection("here", self.address, root_certificates=ca, insecure=ca is None)
+        connection = SuperLinkConnection(
+            "here", self.address, root_certificates=ca, insecure=ca is None
+        )
         try:
-            with redirect_stdout(StringIO()), redirect_stderr(StringIO()):  # it would say to whom it speaks
+            with (
+                redirect_stdout(StringIO()),
+                redirect_stderr(StringIO()),
+            ):  # it would say to whom it speaks
                 client = init_http_client_from_connection(connection)
             with closing(client):
                 yield client
@@ -170,18 +199,26 @@ class SuperLink:
         from flwr.proto.control_pb2 import StreamLogsRequest
 
         with suppress(LaunchError), self.control() as client:
-            yield from client.StreamLogs(StreamLogsRequest(run_id=int(run_id), after_timestamp=after))
+            yield from client.StreamLogs(
+                StreamLogsRequest(run_id=int(run_id), after_timestamp=after)
+            )
 
     def _flwr(self, *arguments: str) -> dict[str, Any]:
         done = subprocess.run(
-            [BIN / "flwr", *arguments], env=self.environment, cwd=PROJECT, capture_output=True, text=True
+            [BIN / "flwr", *arguments],
+            env=self.environment,
+            cwd=PROJECT,
+            capture_output=True,
+            text=True,
         )
         try:
             answer = json.loads(done.stdout[done.stdout.index("{") :])
         except ValueError:
             answer = {"success": False, "error-message": done.stderr or done.stdout}
         if not answer.get("success"):
-            raise LaunchError(f"`flwr {arguments[0]}` failed: {' '.join(str(answer.get('error-message')).split())}")
+            raise LaunchError(
+                f"`flwr {arguments[0]}` failed: {' '.join(str(answer.get('error-message')).split())}"
+            )
         return answer
 
 

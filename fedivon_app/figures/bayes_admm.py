@@ -43,7 +43,16 @@ def figure_3a(source: str, show: Show, rounds: int = 8, scale: float = 1.0) -> F
     convergence, BayesADMM's clients soon have no solution (see `dense.solve_client`).
     """
     panels = (
-        ("Diagonal covariance (the authors' script)", DIAGONAL, DiagonalSoftmax, 14, 500, 4, STRETCH, (0.05, 400)),
+        (
+            "Diagonal covariance (the authors' script)",
+            DIAGONAL,
+            DiagonalSoftmax,
+            14,
+            500,
+            4,
+            STRETCH,
+            (0.05, 400),
+        ),
         (
             "Full covariance (the paper's text)",
             FULL,
@@ -60,22 +69,35 @@ def figure_3a(source: str, show: Show, rounds: int = 8, scale: float = 1.0) -> F
         figure.subplots(1, 2), panels, strict=True
     ):
         x, labels = reduced(source, side, round(scale * count))
-        losses = by_pairs(x, labels, labels, lambda a, b, kind=kind, draws=draws: kind(a, b, 10, draws))
-        size, delta = 10 * x.shape[1], 10.0
+        losses = by_pairs(
+            x, labels, labels, lambda a, b, kind=kind, draws=draws: kind(a, b, 10, draws)
+        )
+        size = 10 * x.shape[1]
+        delta = 10.0
         prior = family.prior(size, delta)
         score = lambda q, losses=losses, prior=prior: negative_elbo(q, losses, prior)  # noqa: E731
         for style, variant in enumerate(VARIANTS):
-            values, end = trace(federate(family, losses, variant, delta, size, **von), rounds, score)
+            values, end = trace(
+                federate(family, losses, variant, delta, size, **von), rounds, score
+            )
             show(
                 f"3a, {title.split()[0].lower()}, {variant.name}: {' '.join(f'{v:.0f}' for v in values)} {end}".strip()
             )
             _curve(axes, values, style, bool(end))
         whole = kind(x, labels, 10, draws)
-        best = score(family.solve(whole, prior, (0 * prior.mean, 0 * prior.precision), 1.0, step=step, most=most))
+        best = score(
+            family.solve(
+                whole, prior, (0 * prior.mean, 0 * prior.precision), 1.0, step=step, most=most
+            )
+        )
         show(f"3a, {title.split()[0].lower()}, all data at once: {best:.0f}")
         axes.axhline(best, color=plots.INK, linewidth=1.2, linestyle=(0, (5, 3)))
-        axes.set(title=title, xlabel=f"round ({x.shape[1]} pixels, {len(x)} pictures)", yscale="log")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)) if axes.get_ylim()[1] > 5 * best else MaxNLocator(5))
+        axes.set(
+            title=title, xlabel=f"round ({x.shape[1]} pixels, {len(x)} pictures)", yscale="log"
+        )
+        axes.yaxis.set_major_locator(
+            LogLocator(subs=(1, 2, 5)) if axes.get_ylim()[1] > 5 * best else MaxNLocator(5)
+        )
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
         axes.yaxis.set_minor_locator(NullLocator())
     figure.axes[0].set_ylabel("negative ELBO")
@@ -93,11 +115,19 @@ def figure_3a(source: str, show: Show, rounds: int = 8, scale: float = 1.0) -> F
 def figure_3b(source: str, show: Show, rounds: int = 20) -> Figure:
     """How far the server's mean is from the pooled ridge solution, by round; others than BayesADMM at their best."""
     curves = ridge_distances(source, rounds, show)
-    lines = [plots.Line(name, i, np.arange(1, len(y) + 1), np.array(y)) for i, (name, y) in enumerate(curves.items())]
+    lines = [
+        plots.Line(name, i, np.arange(1, len(y) + 1), np.array(y))
+        for i, (name, y) in enumerate(curves.items())
+    ]
     title = f"Ridge regression on {source}, five clients"
     figure = plots.curves(title, "round", "distance to the pooled mean, relative", lines, log=True)
     figure.set_size_inches(6, 3.8)
-    figure.axes[0].legend([plots.handle(line.style) for line in lines], list(curves), frameon=False, loc="center right")
+    figure.axes[0].legend(
+        [plots.handle(line.style) for line in lines],
+        list(curves),
+        frameon=False,
+        loc="center right",
+    )
     return figure
 
 
@@ -119,13 +149,24 @@ def figure_4(show: Show, rounds: int = 5) -> Figure:
     found = toy_rounds(data, rounds)
     mode = found["Federated ADMM"][1]
     for row, (name, (history, pooled)) in zip(grid, found.items(), strict=True):
-        for column, (axes, who) in enumerate(zip(row, ("server", "client 1", "client 2"), strict=True)):
+        for column, (axes, who) in enumerate(
+            zip(row, ("server", "client 1", "client 2"), strict=True)
+        ):
             for k in (0, 1) if column == 0 else (column - 1,):
                 for label, marker in enumerate("os"):
                     own = data[k][0][data[k][1] == label]
-                    axes.scatter(*own.T, s=20, marker=marker, color=plots.COLOURS[label], linewidth=0, zorder=3)
+                    axes.scatter(
+                        *own.T,
+                        s=20,
+                        marker=marker,
+                        color=plots.COLOURS[label],
+                        linewidth=0,
+                        zorder=3,
+                    )
             if column < 2:
-                axes.scatter(*data[0][0][-1], s=150, facecolor="none", edgecolor=plots.INK, zorder=4)
+                axes.scatter(
+                    *data[0][0][-1], s=150, facecolor="none", edgecolor=plots.INK, zorder=4
+                )
             states = [one[column] for one in history]
             if isinstance(states[-1], Dense):
                 for draw in states[-1].samples(np.random.default_rng(1).standard_normal((30, 3))):
@@ -157,7 +198,8 @@ def figure_4(show: Show, rounds: int = 5) -> Figure:
 def _line(axes: Axes, theta: np.ndarray, **options: Any) -> None:
     """Where a x + b y + c = 0."""
     a, b, c = theta / np.hypot(*theta[:2])
-    foot, along = -c * np.array([a, b]), np.array([-b, a])
+    foot = -c * np.array([a, b])
+    along = np.array([-b, a])
     axes.plot(*np.stack([foot - 20 * along, foot + 20 * along]).T, **options)
 
 

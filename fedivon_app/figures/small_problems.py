@@ -17,7 +17,10 @@ from fedivon_app.datasets.resize import fit
 from fedivon_app.datasets.sources import DataError, load
 
 PAIRS = ((0, 1), (2, 3), (4, 5), (6, 7), (8, 9))  # the classes of the five clients
-STRETCH = {"step": 1 / 40, "most": 40}  # of VON: 63 % of the way of a straight descent; see illustrate.figure_3a
+STRETCH = {
+    "step": 1 / 40,
+    "most": 40,
+}  # of VON: 63 % of the way of a straight descent; see illustrate.figure_3a
 Show = Callable[[str], None]
 
 
@@ -54,7 +57,9 @@ class DiagonalSoftmax(SoftmaxRegression):
     """Under a diagonal Gaussian the logits of an example are independent; of the Hessian, the diagonal."""
 
     def expected(self, q: Posterior) -> dense.Derivatives:
-        mean, variance = (array.astype(np.float64).reshape(-1, self.num_classes) for array in (q.mean, q.variance))
+        mean, variance = (
+            array.astype(np.float64).reshape(-1, self.num_classes) for array in (q.mean, q.variance)
+        )
         squares = np.square(self.x)
         logits = (self.x @ mean)[:, None] + np.sqrt(squares @ variance)[:, None] * self.noise
         logits -= logits.max(2, keepdims=True)
@@ -68,10 +73,17 @@ class DiagonalSoftmax(SoftmaxRegression):
 
 
 def solve_diagonal(
-    loss: Loss, server: Posterior, dual: dense.Dual, rho: float, step: float, most: int, tolerance: float = 0.0
+    loss: Loss,
+    server: Posterior,
+    dual: dense.Dual,
+    rho: float,
+    step: float,
+    most: int,
+    tolerance: float = 0.0,
 ) -> Posterior:
     """`dense.solve_client` for diagonal Gaussians."""
-    (v, u), own = dual, server
+    (v, u) = dual
+    own = server
     for _ in range(most):
         _, gradient, hessian = loss.expected(own)
         target = server.precision + (hessian - u) / rho
@@ -87,8 +99,12 @@ def merge_diagonal(
     clients: Sequence[Posterior], duals: dense.Dual, delta: float, alpha: float
 ) -> tuple[Posterior, int]:
     """`dense.merge` for diagonal Gaussians (Algorithm 1, lines 9 to 11)."""
-    precision = (1 - alpha) * np.mean([q.precision for q in clients], axis=0) + alpha * (delta + duals[1])
-    shift = (1 - alpha) * np.mean([q.precision * q.mean for q in clients], axis=0) + alpha * duals[0]
+    precision = (1 - alpha) * np.mean([q.precision for q in clients], axis=0) + alpha * (
+        delta + duals[1]
+    )
+    shift = (1 - alpha) * np.mean([q.precision * q.mean for q in clients], axis=0) + alpha * duals[
+        0
+    ]
     low = precision <= 0
     precision[low] = 0.01 * delta
     return Posterior(shift / precision, precision), int(low.sum())
@@ -111,7 +127,10 @@ def federate(
     duals: list[tuple[Any, Any]] = [(0 * server.mean, 0 * server.precision) for _ in losses]
     alpha = variant.alpha or 1 / (1 + variant.rho * len(losses))
     while True:
-        own = [family.solve(loss, server, d, variant.rho, **von) for loss, d in zip(losses, duals, strict=True)]
+        own = [
+            family.solve(loss, server, d, variant.rho, **von)
+            for loss, d in zip(losses, duals, strict=True)
+        ]
         steps = [family.dual_step(q, server, variant.step, variant.space) for q in own]
         duals = [(d[0] + more[0], d[1] + more[1]) for d, more in zip(duals, steps, strict=True)]
         sums = sum(d[0] for d in duals), sum(d[1] for d in duals)
@@ -121,7 +140,9 @@ def federate(
         yield [server, *own]
 
 
-def trace(rounds: Iterator[Any], number: int, score: Callable[[Any], float]) -> tuple[list[float], str]:
+def trace(
+    rounds: Iterator[Any], number: int, score: Callable[[Any], float]
+) -> tuple[list[float], str]:
     """The score of the server after each of so many rounds; and, where it ends before that, why."""
     scores: list[float] = []
     try:
@@ -137,9 +158,12 @@ def negative_elbo(q: Any, losses: Sequence[Loss], prior: Any) -> float:
     return sum(loss.expected(q)[0] for loss in losses) + q.kl(prior)
 
 
-def point_admm(losses: Sequence[Loss], delta: float, rho: float, size: int) -> Iterator[list[np.ndarray]]:
+def point_admm(
+    losses: Sequence[Loss], delta: float, rho: float, size: int
+) -> Iterator[list[np.ndarray]]:
     """Federated ADMM (Figure 2a), clients by damped Newton steps; the points of a round, the server's first."""
-    mean, duals = np.zeros(size), [np.zeros(size) for _ in losses]
+    mean = np.zeros(size)
+    duals = [np.zeros(size) for _ in losses]
     while True:
         own = [_proximal(loss, v, rho, mean) for loss, v in zip(losses, duals, strict=True)]
         duals = [v + rho * (theta - mean) for v, theta in zip(duals, own, strict=True)]
@@ -160,7 +184,9 @@ def _proximal(loss: Loss, v: np.ndarray, rho: float, centre: np.ndarray) -> np.n
         slope = gradient + v + rho * (theta - centre)
         if np.abs(slope).max() < 1e-10:
             break
-        way, length, here = np.linalg.solve(hessian + rho * np.eye(len(theta)), slope), 1.0, objective(theta)
+        way = np.linalg.solve(hessian + rho * np.eye(len(theta)), slope)
+        length = 1.0
+        here = objective(theta)
         while length > 1e-6 and objective(theta - length * way) > here:
             length /= 2
         theta = theta - length * way
@@ -171,14 +197,23 @@ def reduced(source: str, side: int, per_class: int, seed: int = 0) -> tuple[np.n
     """Some pictures of each of ten classes as rows of numbers in [0, 1], at most `side` pixels a side; and labels."""
     data = load(source)
     if data.num_classes != 2 * len(PAIRS) or len(data.shape) != 3:
-        raise DataError(f"source {source}: illustrate needs pictures in ten classes, such as mnist, fmnist or digits")
-    rng, labels = np.random.default_rng(seed), np.asarray(data.y_train)
-    rows = np.concatenate([rng.permutation(np.flatnonzero(labels == c))[:per_class] for c in range(data.num_classes)])
+        raise DataError(
+            f"source {source}: illustrate needs pictures in ten classes, such as mnist, fmnist or digits"
+        )
+    rng = np.random.default_rng(seed)
+    labels = np.asarray(data.y_train)
+    rows = np.concatenate(
+        [rng.permutation(np.flatnonzero(labels == c))[:per_class] for c in range(data.num_classes)]
+    )
     small = (min(side, data.shape[0]), min(side, data.shape[1]), data.shape[2])
-    return fit(source, np.asarray(data.x_train[rows]), small).reshape(len(rows), -1) / 255, labels[rows]
+    return fit(source, np.asarray(data.x_train[rows]), small).reshape(len(rows), -1) / 255, labels[
+        rows
+    ]
 
 
-def by_pairs(x: np.ndarray, y: np.ndarray, labels: np.ndarray, kind: Callable[..., Loss]) -> list[Loss]:
+def by_pairs(
+    x: np.ndarray, y: np.ndarray, labels: np.ndarray, kind: Callable[..., Loss]
+) -> list[Loss]:
     """The clients' losses."""
     return [kind(x[part], y[part]) for part in (np.isin(labels, pair) for pair in PAIRS)]
 
@@ -186,7 +221,9 @@ def by_pairs(x: np.ndarray, y: np.ndarray, labels: np.ndarray, kind: Callable[..
 def ridge_distances(source: str, rounds: int, show: Show) -> dict[str, list[float]]:
     """|m - m*| / |m*| after each round, by the method's name, with the best settings of a small grid by the last."""
     x, labels = reduced(source, 7, 100)
-    y, delta, size = labels % 2 * 2.0 - 1, 25.0, x.shape[1]
+    y = labels % 2 * 2.0 - 1
+    delta = 25.0
+    size = x.shape[1]
     losses = by_pairs(x, y, labels, Ridge)
     exact = np.linalg.solve(x.T @ x + delta * np.eye(size), x.T @ y)
 
@@ -199,7 +236,9 @@ def ridge_distances(source: str, rounds: int, show: Show) -> dict[str, list[floa
 
     share = 1 / len(PAIRS)
     tried = {
-        "federated ADMM": {f"rho {rho:g}": point_admm(losses, delta, rho, size) for rho in (1, 3, 10, 30, 100, 300)},
+        "federated ADMM": {
+            f"rho {rho:g}": point_admm(losses, delta, rho, size) for rho in (1, 3, 10, 30, 100, 300)
+        },
         "BregmanADMM": {
             f"rho {rho:g}, step {step:g}": dense_run(rho, step, "expectation")
             for rho in (share, 1.0)
@@ -214,7 +253,9 @@ def ridge_distances(source: str, rounds: int, show: Show) -> dict[str, list[floa
         words = min(whole, key=lambda w: whole[w][-1])
         best = f", best of {len(runs)}" if len(runs) > 1 else ""
         found[f"{name} ({words}{best})"] = whole[words]
-        show(f"3b, {name}, {words}{best}: {' '.join(f'{v:.1e}' for v in whole[words][:4])} ... {whole[words][-1]:.1e}")
+        show(
+            f"3b, {name}, {words}{best}: {' '.join(f'{v:.1e}' for v in whole[words][:4])} ... {whole[words][-1]:.1e}"
+        )
     return found
 
 
@@ -222,21 +263,32 @@ def two_clients(seed: int = 0) -> list[tuple[np.ndarray, np.ndarray]]:
     """Points in the plane and labels: client 1 has classes far apart and, last, an outlier; client 2 close ones."""
     rng = np.random.default_rng(seed)
     clouds = (((-4, 0), (4, 0), 20, 0.6), ((-1.6, -0.4), (0.6, 0.6), 40, 0.35))
-    points = [np.concatenate([rng.normal(c, width, (n, 2)) for c in (a, b)]) for a, b, n, width in clouds]
+    points = [
+        np.concatenate([rng.normal(c, width, (n, 2)) for c in (a, b)]) for a, b, n, width in clouds
+    ]
     labels = [np.repeat([0, 1], n) for _, _, n, _ in clouds]
-    return [(np.append(points[0], [[3.2, -2.4]], axis=0), np.append(labels[0], 0)), (points[1], labels[1])]
+    return [
+        (np.append(points[0], [[3.2, -2.4]], axis=0), np.append(labels[0], 0)),
+        (points[1], labels[1]),
+    ]
 
 
-def toy_rounds(data: Sequence[tuple[np.ndarray, np.ndarray]], rounds: int) -> dict[str, tuple[list[Any], np.ndarray]]:
+def toy_rounds(
+    data: Sequence[tuple[np.ndarray, np.ndarray]], rounds: int
+) -> dict[str, tuple[list[Any], np.ndarray]]:
     """Of both methods, delta = rho = 0.2 (appendix F.3): what each round gave, and the pooled solution of its kind."""
     delta = rho = 0.2
     losses = [LogisticRegression(np.c_[x, np.ones(len(x))], y) for x, y in data]
     x, y = (np.concatenate(part) for part in zip(*data, strict=True))
     whole = LogisticRegression(np.c_[x, np.ones(len(x))], y)
-    bayes = federate(FULL, losses, Variant("BayesADMM", rho, rho), delta, 3, tolerance=0.0, **STRETCH)
+    bayes = federate(
+        FULL, losses, Variant("BayesADMM", rho, rho), delta, 3, tolerance=0.0, **STRETCH
+    )
     points = point_admm(losses, delta, rho, 3)
     mode = _proximal(whole, np.zeros(3), delta, np.zeros(3))
-    mean = dense.solve_client(whole, Dense.isotropic(3, delta), dense.no_dual(3), 1.0, step=0.3).mean
+    mean = dense.solve_client(
+        whole, Dense.isotropic(3, delta), dense.no_dual(3), 1.0, step=0.3
+    ).mean
     return {
         "Federated ADMM": ([next(points) for _ in range(rounds)], mode),
         "BayesADMM": ([next(bayes) for _ in range(rounds)], mean),
@@ -245,5 +297,6 @@ def toy_rounds(data: Sequence[tuple[np.ndarray, np.ndarray]], rounds: int) -> di
 
 def turned(theta: np.ndarray, other: np.ndarray) -> float:
     """The angle in degrees between two lines a x + b y + c = 0, with their sides."""
-    (a, b), (c, d) = theta[:2], other[:2]
+    (a, b) = theta[:2]
+    (c, d) = other[:2]
     return float(np.degrees(abs(np.arctan2(a * d - b * c, a * c + b * d))))

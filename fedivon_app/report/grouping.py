@@ -19,7 +19,12 @@ from fedivon_app.core.settings import Settings
 from fedivon_app.report.html import number
 from fedivon_app.runs.folder import Run
 
-METHOD = ("strategy", "client", "merge", "server")  # what belongs to a method; conditions are made of the rest
+METHOD = (
+    "strategy",
+    "client",
+    "merge",
+    "server",
+)  # what belongs to a method; conditions are made of the rest
 MANY = 3  # settings in a group's name; of more, only those that it takes to tell the groups apart
 
 
@@ -34,8 +39,12 @@ class Outcome:
 
     @classmethod
     def read(cls, run: Run) -> Outcome:
-        rounds = [record for record in run.metrics() if isinstance(record, dict) and "round" in record]
-        return cls(run, rounds, _json(run.folder / "summary.json"), _json(run.folder / "uncertainty.json"))
+        rounds = [
+            record for record in run.metrics() if isinstance(record, dict) and "round" in record
+        ]
+        return cls(
+            run, rounds, _json(run.folder / "summary.json"), _json(run.folder / "uncertainty.json")
+        )
 
     @property
     def status(self) -> str:
@@ -83,7 +92,9 @@ class Outcome:
     @cached_property
     def bytes(self) -> dict[int, float]:
         """Bytes sent in both directions up to each round."""
-        sent = [number(r.get("bytes_up") or 0) + number(r.get("bytes_down") or 0) for r in self.rounds]
+        sent = [
+            number(r.get("bytes_up") or 0) + number(r.get("bytes_down") or 0) for r in self.rounds
+        ]
         return dict(zip([r["round"] for r in self.rounds], np.cumsum(sent).tolist(), strict=True))
 
 
@@ -98,18 +109,26 @@ class Group:
     left_out: list[Outcome] = field(default_factory=list)
 
 
-def grouped(outcomes: Sequence[Outcome], names: Sequence[str] | None = None) -> tuple[list[Group], str]:
+def grouped(
+    outcomes: Sequence[Outcome], names: Sequence[str] | None = None
+) -> tuple[list[Group], str]:
     """The runs as groups in the order in which they first come, and a sentence on what the groups are named by."""
     by_run = names is not None and len(names) == len(outcomes)
     members: dict[tuple[str, str], list[Outcome]] = {}
     for name, outcome in zip(names if by_run else [""] * len(outcomes), outcomes, strict=True):
-        members.setdefault((name, json.dumps(shared(outcome.run.settings), sort_keys=True)), []).append(outcome)
+        members.setdefault(
+            (name, json.dumps(shared(outcome.run.settings), sort_keys=True)), []
+        ).append(outcome)
     if names is None:
-        labels, named_by = label([flat(shared(group[0].run.settings)) for group in members.values()])
+        labels, named_by = label(
+            [flat(shared(group[0].run.settings)) for group in members.values()]
+        )
     elif by_run:
-        labels, named_by = [name for name, _ in members], ""
+        labels = [name for name, _ in members]
+        named_by = ""
     elif len(names) == len(members):
-        labels, named_by = list(names), ""
+        labels = list(names)
+        named_by = ""
     else:
         raise ValueError(
             f"{len(names)} names for {len(outcomes)} runs in {len(members)} groups: give one for each run or each group"
@@ -118,7 +137,9 @@ def grouped(outcomes: Sequence[Outcome], names: Sequence[str] | None = None) -> 
     for style, (text, group) in enumerate(zip(labels, members.values(), strict=True)):
         completed = [o for o in group if o.status == "completed"]
         used = completed or [o for o in group if o.status != "failed" and o.rounds]
-        groups.append(Group(text, style, group[0].run.settings, used, [o for o in group if o not in used]))
+        groups.append(
+            Group(text, style, group[0].run.settings, used, [o for o in group if o not in used])
+        )
     return groups, named_by
 
 
@@ -138,15 +159,23 @@ def crossed(groups: Sequence[Group]) -> Crossing | None:
     conditions: dict[str, dict[str, Any]] = {}
     cells: dict[str, dict[str, Group]] = {}
     for group in groups:
-        condition = {key: value for key, value in shared(group.settings).items() if key not in METHOD}
-        name, own = json.dumps(condition, sort_keys=True), cells.setdefault(group.settings.strategy, {})
+        condition = {
+            key: value for key, value in shared(group.settings).items() if key not in METHOD
+        }
+        name = json.dumps(condition, sort_keys=True)
+        own = cells.setdefault(group.settings.strategy, {})
         if name in own:
             return None
-        conditions[name], own[name] = flat(condition), group
-    if not any(len(one.keys() & other.keys()) > 1 for one, other in combinations(cells.values(), 2)):
+        conditions[name] = flat(condition)
+        own[name] = group
+    if not any(
+        len(one.keys() & other.keys()) > 1 for one, other in combinations(cells.values(), 2)
+    ):
         return None
     names, _ = label([{"strategy": "", **condition} for condition in conditions.values()])
-    return Crossing(names, {method: [own.get(name) for name in conditions] for method, own in cells.items()})
+    return Crossing(
+        names, {method: [own.get(name) for name in conditions] for method, own in cells.items()}
+    )
 
 
 def label(groups: Sequence[Mapping[str, Any]]) -> tuple[list[str], str]:
@@ -155,7 +184,9 @@ def label(groups: Sequence[Mapping[str, Any]]) -> tuple[list[str], str]:
     Words stand alone (`ws, size`), other values with the last part of their key (`ess=500`).
     """
     strategies = list(dict.fromkeys(group["strategy"] for group in groups))
-    names = [[group["strategy"]] if len(strategies) > 1 or len(groups) == 1 else [] for group in groups]
+    names = [
+        [group["strategy"]] if len(strategies) > 1 or len(groups) == 1 else [] for group in groups
+    ]
     keys = {s: _telling([group for group in groups if group["strategy"] == s]) for s in strategies}
     for name, group in zip(names, groups, strict=True):
         name += [_short(key, group.get(key)) for key in keys[group["strategy"]]]
@@ -163,7 +194,12 @@ def label(groups: Sequence[Mapping[str, Any]]) -> tuple[list[str], str]:
     if all(own == shared for own in keys.values()):
         by = ", ".join([*(["strategy"] if len(strategies) > 1 else []), *shared])
     else:
-        by = "; ".join(["strategy", *(f"those of {s} also by {', '.join(own)}" for s, own in keys.items() if own)])
+        by = "; ".join(
+            [
+                "strategy",
+                *(f"those of {s} also by {', '.join(own)}" for s, own in keys.items() if own),
+            ]
+        )
     return [", ".join(name) for name in names], f"Groups are named by {by}." if by else ""
 
 
@@ -191,10 +227,16 @@ def _telling(groups: Sequence[Mapping[str, Any]]) -> list[str]:
     differ = [key for key in every if len(set(values[key])) > 1]
 
     def follows(key: str, other: str) -> bool:
-        pairs, own, others = (set(zip(values[key], values[other], strict=True)), set(values[key]), set(values[other]))
+        pairs = set(zip(values[key], values[other], strict=True))
+        own = set(values[key])
+        others = set(values[other])
         return len(pairs) == len(others) and (other == "experiment" or len(own) < len(others))
 
-    keys = [k for k in differ if k == "experiment" or not any(follows(k, other) for other in differ if other != k)]
+    keys = [
+        k
+        for k in differ
+        if k == "experiment" or not any(follows(k, other) for other in differ if other != k)
+    ]
     for key in reversed([k for k in keys if k != "experiment"]) if len(keys) > MANY else ():
         rest = [k for k in keys if k != key]
         if len(set(zip(*(values[k] for k in rest), strict=True))) == len(groups):
@@ -205,12 +247,16 @@ def _telling(groups: Sequence[Mapping[str, Any]]) -> list[str]:
 def _short(key: str, value: Any) -> str:
     if isinstance(value, str):
         return value
-    return f"{key.rpartition('.')[2]}={f'{value:g}' if isinstance(value, float) else written(value)}"
+    return (
+        f"{key.rpartition('.')[2]}={f'{value:g}' if isinstance(value, float) else written(value)}"
+    )
 
 
 def written(value: Any) -> str:
     """A setting's value on one line, as an override takes it."""
-    return yaml.safe_dump(value, default_flow_style=True, width=math.inf).removesuffix("...\n").strip()
+    return (
+        yaml.safe_dump(value, default_flow_style=True, width=math.inf).removesuffix("...\n").strip()
+    )
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -67,7 +67,11 @@ def score(values: Sequence[float], percent: bool = False) -> Cell:
 def mark_best(rows: list[list[Cell]], column: int, high: bool, alike: Sequence[object]) -> None:
     """Marks the best of a column among the rows that are `alike`, where there are two or more to compare."""
     for kind in set(alike):
-        found = [r for r, a in zip(rows, alike, strict=True) if a == kind and math.isfinite(r[column].value)]
+        found = [
+            r
+            for r, a in zip(rows, alike, strict=True)
+            if a == kind and math.isfinite(r[column].value)
+        ]
         if len(found) < 2:
             continue
         best = (max if high else min)((row[column] for row in found), key=lambda cell: cell.value)
@@ -85,12 +89,15 @@ def _reads_as(cell: Cell, other: Cell) -> bool:
 def table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], words: int = 1) -> str:
     """A table that scrolls in its own box; the first `words` columns hold words, the others numbers."""
     kinds = [("" if place < words else ' class="number"') for place in range(len(columns))]
-    head = "".join(f'<th scope="col"{k}>{escape(c)}</th>' for c, k in zip(columns, kinds, strict=True))
+    head = "".join(
+        f'<th scope="col"{k}>{escape(c)}</th>' for c, k in zip(columns, kinds, strict=True)
+    )
     lines = []
     for row in rows:
         cells = []
         for cell, kind in zip(row, kinds, strict=True):
-            text, value = escape(cell.text), f' data-value="{cell.value:.9g}"' if math.isfinite(cell.value) else ""
+            text = escape(cell.text)
+            value = f' data-value="{cell.value:.9g}"' if math.isfinite(cell.value) else ""
             if cell.best:
                 text = f'<strong>{text}</strong><span class="star" aria-hidden="true">★</span><i> best</i>'
             kind = ' class="long"' if cell.long else kind
@@ -110,7 +117,9 @@ def legend(items: Sequence[tuple[str, int]]) -> str:
         colour, dash, _ = look(style)
         line = f'stroke="var(--series-{colour})" stroke-dasharray="{" ".join(str(2 * d) for d in dash)}"'
         swatch = f'<svg viewBox="0 0 34 10" aria-hidden="true"><path d="M1 5H33" stroke-width="3" {line}/></svg>'
-        keys.append(f'<li><button type="button" data-series="{style}">{swatch}{escape(label)}</button></li>')
+        keys.append(
+            f'<li><button type="button" data-series="{style}">{swatch}{escape(label)}</button></li>'
+        )
     return f'<ul class="legend">{"".join(keys)}</ul>'
 
 
@@ -140,11 +149,15 @@ def code(text: str) -> str:
     return f'<div class="code"><pre tabindex="0">{escape(text)}</pre></div>'
 
 
-def page(title: str, kind: str, facts: Sequence[str], alert: str, sections: Sequence[Section], foot: str) -> str:
+def page(
+    title: str, kind: str, facts: Sequence[str], alert: str, sections: Sequence[Section], foot: str
+) -> str:
     """The whole file. All arguments but the sections' bodies are plain text."""
     line = "".join(f"<li>{escape(fact)}</li>" for fact in facts)
     links = "".join(f'<li><a href="#{s.name}">{escape(s.title)}</a></li>' for s in sections)
-    body = "\n".join(f'<section id="{s.name}"><h2>{escape(s.title)}</h2>{s.body}</section>' for s in sections)
+    body = "\n".join(
+        f'<section id="{s.name}"><h2>{escape(s.title)}</h2>{s.body}</section>' for s in sections
+    )
     return f"""<!doctype html>
 <html lang="en">
 <head>

@@ -24,7 +24,9 @@ def by_setting(groups: Sequence[Group], pictures: plots.Pictures) -> Section | N
     if crossing is None:
         return None
     keys = [(method, style) for style, method in enumerate(crossing.methods)]
-    figures, notes, bars = [], ["At the models' means, when they were last scored."], False
+    figures = []
+    notes = ["At the models' means, when they were last scored."]
+    bars = False
     for whose, note in NOTES.items():
         lines = [_line(method, style, crossing.methods[method], whose) for method, style in keys]
         if drawn := [line for line in lines if np.isfinite(line.y).any()]:

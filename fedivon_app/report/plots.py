@@ -24,9 +24,13 @@ COLOURS = ("#2c4fc4", "#cf6f06", "#00594a", "#a878b8", "#6b3a0c", "#1b93e3")
 COLOURS_DARK = ("#6f9bee", "#ea7438", "#5fe0a0", "#cb86a0", "#f0d24a", "#d3e2ff")
 DASHES: tuple[tuple[float, ...], ...] = ((), (5, 2), (1.4, 1.6), (6, 2, 1.4, 2))
 MARKERS = ("o", "s", "^", "D")
-INK, MUTED, RULE = "#1d2126", "#5a636e", "#dfe3e8"
+INK = "#1d2126"
+MUTED = "#5a636e"
+RULE = "#dfe3e8"
 # The colours as the page names them: a picture drawn once follows the page's mode.
-VARIABLES = {INK: "--ink", MUTED: "--muted", RULE: "--rule"} | {c: f"--series-{i}" for i, c in enumerate(COLOURS)}
+VARIABLES = {INK: "--ink", MUTED: "--muted", RULE: "--rule"} | {
+    c: f"--series-{i}" for i, c in enumerate(COLOURS)
+}
 STYLE = {
     "svg.fonttype": "none",
     "font.size": 10,
@@ -54,9 +58,13 @@ STYLE = {
     "axes.formatter.useoffset": False,
 }
 SIZE = (4.4, 3.2)  # of a panel, in inches
-LEFT, RIGHT, BOTTOM, TOP = 0.52, 0.12, 0.55, 0.38  # its margins, the same for all so that they align
+LEFT = 0.52
+RIGHT = 0.12
+BOTTOM = 0.55
+TOP = 0.38  # its margins, the same for all so that they align
 NAMED = 0.2  # more at the left for the name of the axis
-LETTER, ROW = 0.075, 0.16  # a letter's width and a line's height in the name of a tick, in inches
+LETTER = 0.075
+ROW = 0.16  # a letter's width and a line's height in the name of a tick, in inches
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +81,13 @@ class Line:
     def mean(cls, label: str, style: int, x: np.ndarray, runs: Sequence[Sequence[float]]) -> Line:
         """Mean and sample standard deviation (n - 1) of several runs' values at the same places."""
         values = np.array(runs, float)
-        return cls(label, style, x, values.mean(axis=0), values.std(axis=0, ddof=1) if len(values) > 1 else None)
+        return cls(
+            label,
+            style,
+            x,
+            values.mean(axis=0),
+            values.std(axis=0, ddof=1) if len(values) > 1 else None,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +129,9 @@ def styled(draw: Callable[..., Figure]) -> Callable[..., Figure]:
 
 
 @styled
-def curves(title: str, x: str, y: str, lines: Sequence[Line], log: bool = False, diagonal: bool = False) -> Figure:
+def curves(
+    title: str, x: str, y: str, lines: Sequence[Line], log: bool = False, diagonal: bool = False
+) -> Figure:
     """Lines over a common axis; with `diagonal`, the unit square and the line of perfect calibration."""
     figure, axes = _panel(title, x, y)
     if log:
@@ -140,7 +156,9 @@ def dots(title: str, y: str, values: Mapping[int, float], level: float, what: st
     if np.isfinite(level):
         axes.axhline(level, color=MUTED, linewidth=1, dashes=(4, 2))
         axes.set_title(f"dashed: {what}", loc="right", fontsize=9, color=MUTED)
-    axes.plot(list(values), list(values.values()), linestyle="", marker="o", color=COLOURS[0], alpha=0.75)
+    axes.plot(
+        list(values), list(values.values()), linestyle="", marker="o", color=COLOURS[0], alpha=0.75
+    )
     axes.xaxis.set_major_locator(_ticks(integer=True))
     axes.yaxis.set_major_locator(_ticks())
     return figure
@@ -184,14 +202,27 @@ def by_condition(title: str, y: str, conditions: Sequence[str], lines: Sequence[
     upright = LETTER * max(len(row) + 1 for rows in names for row in rows) > slot
     if upright and ROW * (max(map(len, names)) + 0.5) > slot:
         names = [[name] for name in shown]
-    below = 0.2 + max(LETTER * max(map(len, rows)) if upright else ROW * len(rows) for rows in names)
+    below = 0.2 + max(
+        LETTER * max(map(len, rows)) if upright else ROW * len(rows) for rows in names
+    )
     below += 1.2 * ROW if heading else 0
     size = LEFT + NAMED + RIGHT + slot * len(conditions), SIZE[1] - BOTTOM + below
     figure, axes = _panel(title, "", y, size)
     figure.subplots_adjust(bottom=below / size[1])
     across, down, turn = ("right", "center", 90) if upright else ("center", "top", 0)
-    text = {"ha": across, "va": down, "rotation": turn, "rotation_mode": "anchor", "color": MUTED, "fontsize": 9}
-    text |= {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "parse_math": False}
+    text = {
+        "ha": across,
+        "va": down,
+        "rotation": turn,
+        "rotation_mode": "anchor",
+        "color": MUTED,
+        "fontsize": 9,
+    }
+    text |= {
+        "xycoords": ("data", "axes fraction"),
+        "textcoords": "offset points",
+        "parse_math": False,
+    }
     for place, rows in enumerate(names):
         steps = 72 * ROW * np.arange(len(rows))
         for row, step in zip(rows, steps - steps.mean() if upright else steps, strict=True):
@@ -201,7 +232,12 @@ def by_condition(title: str, y: str, conditions: Sequence[str], lines: Sequence[
         x = line.x + (order - (len(lines) - 1) / 2) * min(0.08, 0.5 / len(lines))
         _draw(axes, replace(line, x=x, deviation=None), False)
         if line.deviation is not None:
-            bars = {"fmt": "none", "ecolor": COLOURS[look(line.style)[0]], "elinewidth": 1, "capsize": 2}
+            bars = {
+                "fmt": "none",
+                "ecolor": COLOURS[look(line.style)[0]],
+                "elinewidth": 1,
+                "capsize": 2,
+            }
             for part in axes.errorbar(x, line.y, line.deviation, **bars).get_children():
                 part.set_gid(f"series{line.style}")
     axes.set(xticks=range(len(conditions)), xticklabels=[], xlim=(-0.5, len(conditions) - 0.5))
@@ -228,7 +264,13 @@ def boxes(title: str, x: str, rows: Sequence[tuple[str, int, Sequence[float]]]) 
         axes.plot((low, high), (place, place), color=colour, linewidth=1.2, gid=f"series{style}")
         box = {"height": 0.26, "left": first, "color": colour, "alpha": 0.4, "linewidth": 0}
         axes.barh(place, third - first, **box)[0].set_gid(f"series{style}")
-        axes.plot((median, median), (place - 0.2, place + 0.2), color=colour, linewidth=2.4, gid=f"series{style}")
+        axes.plot(
+            (median, median),
+            (place - 0.2, place + 0.2),
+            color=colour,
+            linewidth=2.4,
+            gid=f"series{style}",
+        )
     return figure
 
 
@@ -237,7 +279,8 @@ def ridges(title: str, x: str, rows: Sequence[Shares]) -> Figure:
     """A row a group, its name above it: filled what the model was trained for, dashed what it never saw."""
     figure, axes = _rows(title, x, [row.label for row in rows], 0.52)
     for place, row in enumerate(rows):
-        colour, gid = COLOURS[look(row.style)[0]], f"series{row.style}"
+        colour = COLOURS[look(row.style)[0]]
+        gid = f"series{row.style}"
         parts = [row.inside] if row.outside is None else [row.inside, row.outside]
         heights = [place + 0.3 - 0.52 * part / (np.max(part) or 1.0) for part in parts]
         steps = {"baseline": place + 0.3, "color": colour, "gid": gid}
@@ -273,9 +316,13 @@ def svg(figure: Figure, name: str, title: str) -> str:
     inside = inside.replace("xlink:href", "href").replace("<defs/>", "")
     used = set(re.findall(r'(?:url\(#|href="#)([^)"]+)', inside))
     inside = re.sub(r' id="series(\d+)[^"]*"', r' class="series" data-series="\1"', inside)
-    inside = re.sub(r' id="([^"]+)"', lambda m: f' id="{name}-{m[1]}"' if m[1] in used else "", inside)
+    inside = re.sub(
+        r' id="([^"]+)"', lambda m: f' id="{name}-{m[1]}"' if m[1] in used else "", inside
+    )
     inside = re.sub(r'(url\(#|href="#)', rf"\1{name}-", inside)
-    inside = re.sub(r'\bd="[^"]+"', lambda m: re.sub(r"(\.\d\d)\d+", r"\1", m[0]).replace(" \n", " "), inside)
+    inside = re.sub(
+        r'\bd="[^"]+"', lambda m: re.sub(r"(\.\d\d)\d+", r"\1", m[0]).replace(" \n", " "), inside
+    )
     inside = re.sub(r" ?font-family: [^;\"]+;", "", inside)
     inside = re.sub(r"font: ([^;\"]*?)([\d.]+)px [^;\"]+", r"font-size: \2px", inside)
     for colour, variable in VARIABLES.items():
@@ -290,12 +337,17 @@ def png(figure: Figure, path: Path, legend: Sequence[tuple[str, int]] = ()) -> N
     with matplotlib.rc_context(STYLE):
         if len(legend) > 1:
             labels, styles = zip(*legend, strict=True)
-            (axes,), (width, height) = figure.axes, figure.get_size_inches()
-            wide, high = width + 0.7 + 0.08 * max(map(len, labels)), max(height, 0.2 * len(legend) + 0.4)
+            (axes,) = figure.axes
+            (width, height) = figure.get_size_inches()
+            wide = width + 0.7 + 0.08 * max(map(len, labels))
+            high = max(height, 0.2 * len(legend) + 0.4)
             box = axes.get_position()
             figure.set_size_inches(wide, high)
-            across, up = width / wide, height / high  # the panel stays as it is, in the upper left corner
-            axes.set_position((box.x0 * across, 1 - (1 - box.y0) * up, box.width * across, box.height * up))
+            across = width / wide
+            up = height / high  # the panel stays as it is, in the upper left corner
+            axes.set_position(
+                (box.x0 * across, 1 - (1 - box.y0) * up, box.width * across, box.height * up)
+            )
             place = {"loc": "upper left", "bbox_to_anchor": (across, 1)}
             _legend(figure, [handle(style) for style in styles], labels, **place)
         figure.savefig(path, format="png", dpi=130, facecolor="white")
@@ -307,7 +359,9 @@ class Pictures:
     def __init__(self, folder: Path):
         self.folder = folder
 
-    def __call__(self, name: str, figure: Figure, title: str, legend: Sequence[tuple[str, int]] = ()) -> str:
+    def __call__(
+        self, name: str, figure: Figure, title: str, legend: Sequence[tuple[str, int]] = ()
+    ) -> str:
         picture = svg(figure, name, title)
         png(figure, self.folder / f"{name}.png", legend)
         return picture
@@ -315,20 +369,27 @@ class Pictures:
 
 def handle(style: int) -> Line2D:
     colour, dash, marker = look(style)
-    return Line2D([], [], color=COLOURS[colour], linestyle=(0, dash or None), marker=marker, markersize=3.2)
+    return Line2D(
+        [], [], color=COLOURS[colour], linestyle=(0, dash or None), marker=marker, markersize=3.2
+    )
 
 
 def _legend(figure: Figure, handles: Sequence[Line2D], labels: Sequence[str], **options) -> None:
-    labels = [f" {label}" if label.startswith("_") else label for label in labels]  # matplotlib hides such a name
+    labels = [
+        f" {label}" if label.startswith("_") else label for label in labels
+    ]  # matplotlib hides such a name
     drawn = figure.legend(handles, labels, frameon=False, fontsize=9, handlelength=3.2, **options)
     for text in drawn.get_texts():
         text.set_parse_math(False)
 
 
-def _panel(title: str, x: str, y: str, size: tuple[float, float] = SIZE, left: float = LEFT) -> tuple[Figure, Axes]:
+def _panel(
+    title: str, x: str, y: str, size: tuple[float, float] = SIZE, left: float = LEFT
+) -> tuple[Figure, Axes]:
     figure = Figure(figsize=size)
     axes = figure.subplots()
-    (width, height), left = size, left + (NAMED if y else 0)
+    (width, height) = size
+    left = left + (NAMED if y else 0)
     figure.subplots_adjust(left / width, BOTTOM / height, 1 - RIGHT / width, 1 - TOP / height)
     axes.set(title=title, xlabel=x, ylabel=y)
     return figure, axes
@@ -339,7 +400,9 @@ def _rows(title: str, x: str, labels: Sequence[str], height: float = 0.42) -> tu
     for place, label in enumerate(labels):
         short = label if len(label) <= 54 else f"{label[:53]}…"
         where = {"xytext": (2, 0), "textcoords": "offset points", "va": "bottom", "fontsize": 9}
-        axes.annotate(short, (0, place - 0.28), xycoords=("axes fraction", "data"), parse_math=False, **where)
+        axes.annotate(
+            short, (0, place - 0.28), xycoords=("axes fraction", "data"), parse_math=False, **where
+        )
     axes.set_ylim(len(labels) - 0.45, -0.85)
     axes.yaxis.set_major_locator(NullLocator())
     axes.xaxis.set_major_locator(_ticks())
@@ -355,7 +418,9 @@ def _draw(axes: Axes, line: Line, log: bool) -> None:
     colour, dash, marker = look(line.style)
     values = np.where(np.asarray(line.y) > 0, line.y, np.nan) if log else line.y
     options = {"color": COLOURS[colour], "gid": f"series{line.style}"}
-    shape = {"marker": marker} if len(line.x) <= 40 else {"linewidth": 1.6 if len(line.x) <= 200 else 1}
+    shape = (
+        {"marker": marker} if len(line.x) <= 40 else {"linewidth": 1.6 if len(line.x) <= 200 else 1}
+    )
     axes.plot(line.x, values, linestyle=(0, dash or None), **shape, **options)
     if line.deviation is not None:
         low = np.maximum(line.y - line.deviation, values / 10) if log else line.y - line.deviation
@@ -366,5 +431,7 @@ def _plain_log(axes: Axes, values: Sequence[float]) -> None:
     """Ticks of a logarithmic axis as plain numbers; where it spans little, as on a linear one."""
     wide = bool(values) and max(values) / min(values) > 30
     axes.yaxis.set_major_locator(LogLocator(numticks=6) if wide else MaxNLocator(5))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0e}" if wide else f"{value:,.6g}"))
+    axes.yaxis.set_major_formatter(
+        FuncFormatter(lambda value, _: f"{value:.0e}" if wide else f"{value:,.6g}")
+    )
     axes.yaxis.set_minor_locator(NullLocator())

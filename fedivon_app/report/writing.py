@@ -16,7 +16,12 @@ from fedivon_app.report.grouping import Group, Outcome, flat, grouped, shared, w
 from fedivon_app.report.html import NOTHING, Cell, Section, number
 from fedivon_app.runs.folder import Run
 
-PANELS = {"accuracy": "test accuracy", "nll": "test NLL", "ece": "test ECE", "brier": "test Brier score"}
+PANELS = {
+    "accuracy": "test accuracy",
+    "nll": "test NLL",
+    "ece": "test ECE",
+    "brier": "test Brier score",
+}
 MISSING = object()
 
 
@@ -48,7 +53,8 @@ def _write(path: Path, text: str) -> Path:
 
 
 def _page_of_run(group: Group, outcome: Outcome, pictures: plots.Pictures) -> str:
-    settings, groups = outcome.run.settings, [group]
+    settings = outcome.run.settings
+    groups = [group]
     dropped = sum(len(record.get("dropped") or ()) for record in outcome.rounds)
     facts = [
         outcome.status,
@@ -68,7 +74,9 @@ def _page_of_run(group: Group, outcome: Outcome, pictures: plots.Pictures) -> st
     return html.page(title, "FedIvon run", facts, alert, sections, foot)
 
 
-def _page_of_groups(groups: Sequence[Group], named_by: str, title: str, pictures: plots.Pictures) -> str:
+def _page_of_groups(
+    groups: Sequence[Group], named_by: str, title: str, pictures: plots.Pictures
+) -> str:
     outcomes = [o for group in groups for o in group.outcomes + group.left_out]
     failed = sum(o.status == "failed" for o in outcomes)
     facts = [
@@ -76,24 +84,38 @@ def _page_of_groups(groups: Sequence[Group], named_by: str, title: str, pictures
         _count(len(groups), "group"),
         _count(len({o.run.settings.seed for o in outcomes}), "seed"),
         *dict.fromkeys(_data(group.settings) for group in groups),
-        *dict.fromkeys(group.settings.model.factory or group.settings.model.name for group in groups),
+        *dict.fromkeys(
+            group.settings.model.factory or group.settings.model.name for group in groups
+        ),
         html.duration(sum(o.seconds for o in outcomes)),
         f"{html.size(sum(o.sent for o in outcomes))} sent",
         *([f"{failed} failed"] if failed else []),
     ]
-    sections = [*page.sections(groups, named_by, pictures), _runs(groups), _settings_of_groups(groups)]
+    sections = [
+        *page.sections(groups, named_by, pictures),
+        _runs(groups),
+        _settings_of_groups(groups),
+    ]
     foot = "The figures lie beside this page, as PNG, in plots."
     return html.page(title, "FedIvon comparison", facts, "", sections, foot)
 
 
 def _runs(groups: Sequence[Group]) -> Section:
     columns = ["Group", "Status", "Seed", "Rounds", "Time", "Sent", "Folder"]
-    rows, lost = [], []
+    rows = []
+    lost = []
     for group, outcome in ((g, o) for g in groups for o in g.outcomes + g.left_out):
-        seed, last, seconds, sent = outcome.run.settings.seed, outcome.last, outcome.seconds, outcome.sent
+        seed = outcome.run.settings.seed
+        last = outcome.last
+        seconds = outcome.seconds
+        sent = outcome.sent
         numbers = (str(seed), seed), (f"{last} of {outcome.run.settings.rounds}", last)
         numbers += (html.duration(seconds), seconds), (html.size(sent), sent)
-        row = [Cell(group.label), Cell(outcome.status), *(Cell(text, float(value)) for text, value in numbers)]
+        row = [
+            Cell(group.label),
+            Cell(outcome.status),
+            *(Cell(text, float(value)) for text, value in numbers),
+        ]
         rows.append([*row, Cell(outcome.run.folder.name)])
         if outcome in group.left_out:
             lost.append([*row[:4], Cell(outcome.detail or NOTHING, long=True)])
@@ -101,13 +123,19 @@ def _runs(groups: Sequence[Group]) -> Section:
     if lost:
         why = "These failed, or did not end while others of their group did; no figure or mean has them."
         body = html.paragraph(why) + html.table([*columns[:4], "Why"], lost, 5)
-    return Section("runs", "Runs", body + html.folded(f"All {len(rows)} runs", html.table(columns, rows, 7)))
+    return Section(
+        "runs", "Runs", body + html.folded(f"All {len(rows)} runs", html.table(columns, rows, 7))
+    )
 
 
 def _settings_of_run(outcome: Outcome) -> Section:
     again = command(outcome.run.settings)
     body = html.paragraph("The same run again:") + html.code(again) if again else ""
-    return Section("settings", "Settings", body + html.folded("All settings", html.code(_text(outcome.run.settings))))
+    return Section(
+        "settings",
+        "Settings",
+        body + html.folded("All settings", html.code(_text(outcome.run.settings))),
+    )
 
 
 def _settings_of_groups(groups: Sequence[Group]) -> Section:
@@ -143,7 +171,9 @@ def plot_learning(runs: Sequence[Run], path: Path, names: Sequence[str] | None =
                 panels[title].append(plots.Line(label, style, np.array(list(scores)), values))
     if not any(panels.values()):
         return False
-    title = ", ".join(dict.fromkeys(f"{run.settings.experiment}, seed {run.settings.seed}" for run in runs))
+    title = ", ".join(
+        dict.fromkeys(f"{run.settings.experiment}, seed {run.settings.seed}" for run in runs)
+    )
     plots.png(plots.learning(panels, title), path)
     return True
 
@@ -151,10 +181,22 @@ def plot_learning(runs: Sequence[Run], path: Path, names: Sequence[str] | None =
 def command(settings: Settings) -> str | None:
     """The command line that runs the same again; None where its experiment is no longer there."""
     try:
-        plain = flat(compose(settings_of, settings.experiment, settings.strategy).model_dump(mode="json"))
+        plain = flat(
+            compose(settings_of, settings.experiment, settings.strategy).model_dump(mode="json")
+        )
     except SettingsError:
         return None
     given = flat(shared(settings))
     changed = {key: value for key, value in given.items() if plain.get(key, MISSING) != value}
-    words = ["fedivon", "run", settings.experiment, "--strategy", settings.strategy, "--seed", str(settings.seed)]
-    return shlex.join(words + (["--set"] if changed else []) + [f"{k}={written(v)}" for k, v in changed.items()])
+    words = [
+        "fedivon",
+        "run",
+        settings.experiment,
+        "--strategy",
+        settings.strategy,
+        "--seed",
+        str(settings.seed),
+    ]
+    return shlex.join(
+        words + (["--set"] if changed else []) + [f"{k}={written(v)}" for k, v in changed.items()]
+    )

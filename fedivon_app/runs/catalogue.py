@@ -43,7 +43,9 @@ def find(folders: Iterable[str | Path]) -> list[Found]:
         if not Path(folder).is_dir():
             raise SettingsError(f"there is no folder {folder}")
         places |= {place.resolve(): place for place in _places(Path(folder), depth=2)}
-    return sorted((look(place) for place in places.values()), key=lambda found: _began(found.folder))
+    return sorted(
+        (look(place) for place in places.values()), key=lambda found: _began(found.folder)
+    )
 
 
 def runs_in(folders: Iterable[str | Path]) -> list[Run]:
@@ -62,7 +64,8 @@ def runs_in(folders: Iterable[str | Path]) -> list[Run]:
 def look(folder: Path) -> Found:
     """The run of this folder; never raises for what is wrong with it."""
     try:
-        run, summary = Run.open(folder), _summary(folder)
+        run = Run.open(folder)
+        summary = _summary(folder)
         if summary and summary["status"] == "completed":
             return _ended(run, summary)
         records = list(run.metrics())
@@ -89,8 +92,11 @@ def last_scores(scores: dict[str, Any] | None) -> dict[str, float] | None:
 
 
 def _ended(run: Run, summary: dict[str, Any]) -> Found:
-    status, detail = summary["status"], summary.get("detail", "")
-    return Found(run.folder, status, detail, run, summary["rounds"], summary["final"], summary["seconds"])
+    status = summary["status"]
+    detail = summary.get("detail", "")
+    return Found(
+        run.folder, status, detail, run, summary["rounds"], summary["final"], summary["seconds"]
+    )
 
 
 def _summary(folder: Path) -> dict[str, Any] | None:
@@ -110,8 +116,12 @@ def _places(folder: Path, depth: int) -> Iterator[Path]:
 def _began(folder: Path) -> tuple[str, str]:
     """The date that a run's folder begins with, or that of its last change where somebody renamed it."""
     dated = re.match(r"\d{8}-\d{6}", folder.name)
-    return dated[0] if dated else f"{datetime.fromtimestamp(folder.stat().st_mtime):%Y%m%d-%H%M%S}", folder.name
+    return dated[
+        0
+    ] if dated else f"{datetime.fromtimestamp(folder.stat().st_mtime):%Y%m%d-%H%M%S}", folder.name
 
 
 def _reason(error: Exception) -> str:
-    return f"it has no {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__
+    return (
+        f"it has no {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__
+    )

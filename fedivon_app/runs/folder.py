@@ -27,23 +27,30 @@ class Run:
     """A folder with settings.yaml, metrics.jsonl, summary.json and checkpoint/."""
 
     def __init__(self, folder: Path, settings: Settings):
-        self.folder, self.settings = folder, settings
+        self.folder = folder
+        self.settings = settings
 
     @classmethod
     def create(cls, settings: Settings) -> Run:
         root = Path(settings.run.folder or "~/fedivon-runs").expanduser()
         if not root.is_absolute():
-            raise SettingsError(f"run.folder is {settings.run.folder!r}: give an absolute path, for it is the server's")
+            raise SettingsError(
+                f"run.folder is {settings.run.folder!r}: give an absolute path, for it is the server's"
+            )
         name = f"{datetime.now():%Y%m%d-%H%M%S}-{settings.experiment}-{settings.strategy}"
-        folder, number = root / name, 2
+        folder = root / name
+        number = 2
         while True:
             try:
                 folder.mkdir(parents=True)
                 break
             except FileExistsError:
-                folder, number = root / f"{name}-{number}", number + 1
+                folder = root / f"{name}-{number}"
+                number = number + 1
         run = cls(folder, settings)
-        run.write("settings.yaml", yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False))
+        run.write(
+            "settings.yaml", yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False)
+        )
         return run
 
     @classmethod
@@ -57,7 +64,9 @@ class Run:
             values = yaml.safe_load(path.read_text())
             kind = settings_of(values["strategy"])
         except yaml.YAMLError as error:
-            raise SettingsError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+            raise SettingsError(
+                f"{path} is not valid YAML: {' '.join(str(error).split())}"
+            ) from None
         except (ValueError, KeyError, TypeError) as error:
             raise SettingsError(f"{path}: {error}") from None
         return cls(folder, validate(kind, values, dict.fromkeys(values, str(path))))
@@ -74,14 +83,18 @@ class Run:
         return last[0], *self.load(last[1])
 
     def checkpoints(self) -> list[tuple[int, Path]]:
-        return sorted((int(p.name.removeprefix("round-")), p) for p in self.folder.glob("checkpoint/round-*"))
+        return sorted(
+            (int(p.name.removeprefix("round-")), p) for p in self.folder.glob("checkpoint/round-*")
+        )
 
     @staticmethod
     def load(checkpoint: Path) -> tuple[Payload, dict[str, np.ndarray]]:
         """The global posterior and the strategy's own state of a checkpoint folder."""
         arrays = load_file(checkpoint / "posterior.safetensors")
         order = json.loads((checkpoint / "order.json").read_text())
-        return Raw().decode({name: arrays[name] for name in order}), load_file(checkpoint / "state.safetensors")
+        return Raw().decode({name: arrays[name] for name in order}), load_file(
+            checkpoint / "state.safetensors"
+        )
 
     def save(self, server_round: int, payload: Payload, state: dict[str, np.ndarray]) -> None:
         """Writes a checkpoint, whole or not at all, and removes the oldest."""
@@ -89,7 +102,9 @@ class Run:
         for _, old in self.checkpoints()[:-KEPT]:
             shutil.rmtree(old)
 
-    def save_best(self, server_round: int, payload: Payload, state: dict[str, np.ndarray], score: float) -> None:
+    def save_best(
+        self, server_round: int, payload: Payload, state: dict[str, np.ndarray], score: float
+    ) -> None:
         self._save("best", payload, state, {"round": server_round, "score": score})
 
     def best(self) -> dict[str, Any] | None:
@@ -97,9 +112,12 @@ class Run:
         path = self.folder / "checkpoint" / "best" / "best.json"
         return json.loads(path.read_text()) if path.is_file() else None
 
-    def _save(self, name: str, payload: Payload, state: dict[str, np.ndarray], best: dict | None = None) -> None:
+    def _save(
+        self, name: str, payload: Payload, state: dict[str, np.ndarray], best: dict | None = None
+    ) -> None:
         folder = self.folder / "checkpoint"
-        partial, target = folder / f".{name}.partial", folder / name
+        partial = folder / f".{name}.partial"
+        target = folder / name
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         arrays = Raw().encode(payload)
@@ -147,7 +165,9 @@ class Run:
             "rounds": records[-1]["round"] if records else 0,
             "final": scored[-1]["gm"] if scored else None,
             "personal": next((r["pm"] for r in reversed(records) if r.get("pm")), None),
-            "best": best and best | {"gm": next((r["gm"] for r in records if r["round"] == best["round"]), None)},
+            "best": best
+            and best
+            | {"gm": next((r["gm"] for r in records if r["round"] == best["round"]), None)},
             "bytes_up": sum(r["bytes_up"] for r in records),
             "bytes_down": sum(r["bytes_down"] for r in records),
             "dropped": sum(len(r["dropped"]) for r in records),

@@ -52,28 +52,46 @@ def personalise(
     trained = Trained.open(run, checkpoint)
     source = npz(path=data, num_classes=trained.num_classes)
     if source.shape != trained.shape:
-        raise DataError(f"{data}: its inputs have shape {source.shape}, the run's model takes {trained.shape}")
+        raise DataError(
+            f"{data}: its inputs have shape {source.shape}, the run's model takes {trained.shape}"
+        )
     if out.exists() and any(out.iterdir()):
-        raise SettingsError(f"{out} is not empty: name another folder for the personal model (--out)")
-    changes = {"client": {} if epochs is None else {"epochs": epochs}, "evaluation": {"personal": True}}
-    changes["evaluation"] |= {"samples": run.settings.evaluation.final_samples if samples is None else samples}
+        raise SettingsError(
+            f"{out} is not empty: name another folder for the personal model (--out)"
+        )
+    changes = {
+        "client": {} if epochs is None else {"epochs": epochs},
+        "evaluation": {"personal": True},
+    }
+    changes["evaluation"] |= {
+        "samples": run.settings.evaluation.final_samples if samples is None else samples
+    }
     values = run.settings.model_dump(mode="json")
     for section, news in changes.items():
         values[section] |= news
     settings = validate(type(run.settings), values, {})
     rate = settings.client.learning_rate if learning_rate is None else learning_rate
     with TemporaryDirectory() as kept:
-        partition = Partition(0, source, np.arange(len(source.y_train)), np.arange(len(source.y_test)))
+        partition = Partition(
+            0, source, np.arange(len(source.y_train)), np.arange(len(source.y_test))
+        )
         client = method(settings.strategy).client(settings, partition, RecordDict(), Path(kept))
         arrays = client.codec.encode(trained.payload)
-        config = {"keys": list(arrays), "round": 1, "learning-rate": rate, "total-examples": len(source.y_train)}
+        config = {
+            "keys": list(arrays),
+            "round": 1,
+            "learning-rate": rate,
+            "total-examples": len(source.y_train),
+        }
         server_round = run.checkpoints()[-1][0] if checkpoint == "last" else run.best()["round"]
         client.fit(list(arrays.values()), config | {"round": server_round + 1})
         asked = config | {"last-merged": server_round + 1, "score-gm": _has_global_model(settings)}
         metrics = client.evaluate(list(arrays.values()), asked)[2]
         own = recall_personal(client.memory(config).recall(server_round + 1))
     tallies = client_scores.from_metrics(metrics)
-    scores = {who: {way: tally.scores() for way, tally in ways.items()} for who, ways in tallies.items()}
+    scores = {
+        who: {way: tally.scores() for way, tally in ways.items()} for who, ways in tallies.items()
+    }
     fitted = Fitted(Run(out, settings), own, scores, len(source.y_train), len(source.y_test))
     _write(fitted, run, trained, data, server_round)
     return fitted
@@ -82,11 +100,22 @@ def personalise(
 def _write(fitted: Fitted, origin: Run, trained: Trained, data: Path, server_round: int) -> None:
     run = fitted.run
     run.folder.mkdir(parents=True, exist_ok=True)
-    run.write("settings.yaml", yaml.safe_dump(run.settings.model_dump(mode="json"), sort_keys=False))
-    known = {"shape": trained.shape, "num_classes": trained.num_classes, "class_names": trained.class_names}
+    run.write(
+        "settings.yaml", yaml.safe_dump(run.settings.model_dump(mode="json"), sort_keys=False)
+    )
+    known = {
+        "shape": trained.shape,
+        "num_classes": trained.num_classes,
+        "class_names": trained.class_names,
+    }
     run.write("model.json", json.dumps(known) + "\n")
     run.save(server_round + 1, fitted.payload, {"last_merged": np.empty((0, 2), np.int64)})
-    told = {"from": str(origin.folder), "round": server_round, "data": str(data), "scores": fitted.scores}
+    told = {
+        "from": str(origin.folder),
+        "round": server_round,
+        "data": str(data),
+        "scores": fitted.scores,
+    }
     told |= {"num_train": fitted.num_train, "num_test": fitted.num_test}
     run.write("personal.json", json.dumps(told, indent=1) + "\n")
 
@@ -105,21 +134,31 @@ def kept_models(run: Run) -> dict[int, Payload]:
     merged = run.load(checkpoints[-1][1])[1]["last_merged"]
     found = {}
     for partition, server_round in merged.tolist():
-        memory = Memory(None, run.folder / "clients" / f"partition-{partition}").recall(server_round)
+        memory = Memory(None, run.folder / "clients" / f"partition-{partition}").recall(
+            server_round
+        )
         if (own := recall_personal(memory)) is not None:
             found[partition] = own
     if not found:
-        raise SettingsError(f"{run.folder}: its clients kept no personal models (evaluation.personal keeps them)")
+        raise SettingsError(
+            f"{run.folder}: its clients kept no personal models (evaluation.personal keeps them)"
+        )
     return found
 
 
 def score_again(run: Run) -> dict[str, dict[str, Any]]:
     """GM and PM on every client's test part, from what is on disk: as the last evaluation of the run had it."""
-    settings, trained, models = run.settings, Trained.open(run), kept_models(run)
-    shared, replies, sizes = _has_global_model(settings), {}, {}
+    settings = run.settings
+    trained = Trained.open(run)
+    models = kept_models(run)
+    shared = _has_global_model(settings)
+    replies = {}
+    sizes = {}
     for partition in range(settings.data.clients):
         node = {"partition-id": partition, "num-partitions": settings.data.clients}
-        client: PosteriorClient = method(settings.strategy).client(settings, partition_of(settings, node))
+        client: PosteriorClient = method(settings.strategy).client(
+            settings, partition_of(settings, node)
+        )
         sizes[partition] = len(client.partition.train)
         if not len(client.partition.test):
             continue

@@ -20,7 +20,9 @@ from fedivon_app.strategies.aggregation import RULES
 
 Axes = Mapping[str, Sequence[str]]
 WEIGHTING = "merge.weighting"
-OPENING, CLOSING, QUOTES = "[{(", "]})", "\"'"
+OPENING = "[{("
+CLOSING = "]})"
+QUOTES = "\"'"
 
 
 @dataclass(frozen=True)
@@ -34,9 +36,15 @@ class Plan:
     @property
     def label(self) -> str:
         """`fedivon merge.rule=ws seed 1`."""
-        words = [f"{key}={value}" for key, value in self.values.items() if key not in ("strategy", "seed")]
+        words = [
+            f"{key}={value}"
+            for key, value in self.values.items()
+            if key not in ("strategy", "seed")
+        ]
         seed = [f"seed {self.settings.seed}"] if "seed" in self.values else []
-        return " ".join([*([self.settings.strategy] if "strategy" in self.values else []), *words, *seed])
+        return " ".join(
+            [*([self.settings.strategy] if "strategy" in self.values else []), *words, *seed]
+        )
 
 
 @dataclass(frozen=True)
@@ -55,7 +63,9 @@ class Step:
 
 def split_values(text: str) -> list[str]:
     """`a,[1,2],"b,c"` cut at the commas outside of brackets and quotes."""
-    values, depth, quote = [""], 0, ""
+    values = [""]
+    depth = 0
+    quote = ""
     for letter in text:
         if quote:
             quote = "" if letter == quote else quote
@@ -79,7 +89,9 @@ def read_grid(words: Iterable[str]) -> dict[str, list[str]]:
         key, equals, text = word.partition("=")
         values = split_values(text)
         if not (key and equals):
-            raise SettingsError(f"{word!r} is not of the form name=value,value,..., such as merge.rule=nwa,ws")
+            raise SettingsError(
+                f"{word!r} is not of the form name=value,value,..., such as merge.rule=nwa,ws"
+            )
         if not all(values):
             raise SettingsError(f"{word!r} has an empty value between its commas")
         if key in axes:
@@ -93,21 +105,30 @@ def read_grid(words: Iterable[str]) -> dict[str, list[str]]:
 def folder_name(experiment: str, name: str | None) -> str:
     """Of a sweep's folder."""
     if name is not None and not re.fullmatch(r"[\w.+-]+", name):
-        raise SettingsError(f"the name {name!r} is to be part of a folder's: use letters, digits, dots and dashes")
+        raise SettingsError(
+            f"the name {name!r} is to be part of a folder's: use letters, digits, dots and dashes"
+        )
     return f"sweep-{experiment}" + (f"-{name}" if name else "")
 
 
-def sweep_axes(grid: Axes, strategies: Sequence[str] | None, seeds: int | None) -> dict[str, list[str]]:
+def sweep_axes(
+    grid: Axes, strategies: Sequence[str] | None, seeds: int | None
+) -> dict[str, list[str]]:
     """The axes of a sweep: seeds change last, so that a sweep that is stopped has compared all else under some."""
     axes: dict[str, list[str]] = {}
-    for key, option, values in (("seed", "--seeds", range(seeds or 0)), ("strategy", "--strategy", strategies or ())):
+    for key, option, values in (
+        ("seed", "--seeds", range(seeds or 0)),
+        ("strategy", "--strategy", strategies or ()),
+    ):
         if values and key in grid:
             raise SettingsError(f"{key} is given twice: as {key}=... and as {option}")
         axes |= {key: [str(value) for value in values]} if values else {}
     return axes | grid
 
 
-def plan_runs(experiment: str, axes: Axes, overrides: Sequence[str] = (), blame: bool = False) -> list[Plan]:
+def plan_runs(
+    experiment: str, axes: Axes, overrides: Sequence[str] = (), blame: bool = False
+) -> list[Plan]:
     """A plan for every combination of values, the last axis fastest; equal ones once. With `blame`, a complaint about
     one of them begins with its values."""
     plans: list[Plan] = []
@@ -121,7 +142,9 @@ def plan_runs(experiment: str, axes: Axes, overrides: Sequence[str] = (), blame:
             told = " ".join(f"{key}={value}" for key, value in values.items())
             raise SettingsError(f"{told}: {error}" if blame and told else str(error)) from None
         clients = settings.data.clients or 2
-        settings = settings.model_copy(update={"data": settings.data.model_copy(update={"clients": clients})})
+        settings = settings.model_copy(
+            update={"data": settings.data.model_copy(update={"clients": clients})}
+        )
         if (identity := identity_of(settings)) not in seen:
             seen.append(identity)
             config = {"experiment": experiment, "strategy": settings.strategy}
@@ -147,7 +170,9 @@ def check(plans: Iterable[Plan], blame: bool = False) -> None:
         try:
             prepare(settings)
         except (SettingsError, DataError) as error:
-            raise SettingsError(f"{plan.label}: {error}" if blame and plan.label else str(error)) from None
+            raise SettingsError(
+                f"{plan.label}: {error}" if blame and plan.label else str(error)
+            ) from None
 
 
 def ignores_weights(settings: Settings) -> bool:
@@ -161,7 +186,9 @@ def unweighted_rules(axes: Axes, plans: Iterable[Plan]) -> list[str]:
     """The rules of these plans that a sweep over several weightings runs only once."""
     if len(axes.get(WEIGHTING, ())) < 2:
         return []
-    return list(dict.fromkeys(plan.settings.merge.rule for plan in plans if ignores_weights(plan.settings)))
+    return list(
+        dict.fromkeys(plan.settings.merge.rule for plan in plans if ignores_weights(plan.settings))
+    )
 
 
 def identity_of(settings: Settings) -> dict[str, Any]:
@@ -173,22 +200,31 @@ def identity_of(settings: Settings) -> dict[str, Any]:
     return values
 
 
-def next_steps(plans: Iterable[Plan], there: Iterable[Found], again_failed: bool = False) -> list[Step]:
+def next_steps(
+    plans: Iterable[Plan], there: Iterable[Found], again_failed: bool = False
+) -> list[Step]:
     """For every plan the run that was made of it, if there is one, and what is left to do.
 
     Of several equal runs a completed one counts most, then one to go on with, then a failed one; then the newest.
     """
-    readable = [(identity_of(found.run.settings), found) for found in there if found.run is not None]
+    readable = [
+        (identity_of(found.run.settings), found) for found in there if found.run is not None
+    ]
     steps = []
     for plan in plans:
         identity = identity_of(plan.settings)
         equal = [found for other, found in readable if other == identity]  # newest last
-        ranks = [({"completed": 2, "failed": 0}.get(found.status, 1), place) for place, found in enumerate(equal)]
+        ranks = [
+            ({"completed": 2, "failed": 0}.get(found.status, 1), place)
+            for place, found in enumerate(equal)
+        ]
         found = equal[max(ranks)[1]] if equal else None
         if found is None or (found.status == "failed" and again_failed):
             steps.append(Step(plan, "start"))
         else:
-            steps.append(Step(plan, "keep" if found.status in ("completed", "failed") else "resume", found))
+            steps.append(
+                Step(plan, "keep" if found.status in ("completed", "failed") else "resume", found)
+            )
     return steps
 
 

@@ -46,10 +46,18 @@ class Trained:
         """The model of a run after its last checkpoint, or at its best held-out round."""
         run = run if isinstance(run, Run) else Run.open(run)
         payload = _payload(run, checkpoint)
-        path = run.folder / "model.json"  # runs from before there was such a file tell the same by their settings
+        path = (
+            run.folder / "model.json"
+        )  # runs from before there was such a file tell the same by their settings
         try:
-            known = json.loads(path.read_text()) if path.is_file() else server_data(run.settings)._asdict()
-            shape, num_classes, names = tuple(known["shape"]), known["num_classes"], known["class_names"]
+            known = (
+                json.loads(path.read_text())
+                if path.is_file()
+                else server_data(run.settings)._asdict()
+            )
+            shape = tuple(known["shape"])
+            num_classes = known["num_classes"]
+            names = known["class_names"]
             flat = new_network(run.settings.model, shape, num_classes, pick_device("auto"))
         except (ValueError, KeyError, TypeError) as error:
             raise SettingsError(f"{run.folder}: its model cannot be made again: {error}") from None
@@ -63,7 +71,9 @@ class Trained:
 
     def predict(self, inputs: Tensor, samples: int, seed: int) -> Moments:
         """Class probabilities over weight samples; at the mean where `samples` is 0."""
-        return predict_moments(self.flat, self.payload.posterior, inputs, samples, seed, buffers=self.payload.buffers)
+        return predict_moments(
+            self.flat, self.payload.posterior, inputs, samples, seed, buffers=self.payload.buffers
+        )
 
     def inputs(self, pixels: np.ndarray) -> Tensor:
         """Rows in the format of a data source as the network takes them."""
@@ -79,10 +89,15 @@ class Trained:
         uncertainty = moments.uncertainty()
         said = []
         for row, number in enumerate(moments.mean.argmax(1).tolist()):
-            probability, top = float(moments.mean[row, number]), self.class_name(number)
+            probability = float(moments.mean[row, number])
+            top = self.class_name(number)
             abstained = probability < confidence
             answer = {"class": None if abstained else top, "abstained": abstained, "top": top}
-            said.append(answer | {"probability": probability} | {k: float(v[row]) for k, v in uncertainty.items()})
+            said.append(
+                answer
+                | {"probability": probability}
+                | {k: float(v[row]) for k, v in uncertainty.items()}
+            )
         return said
 
 
@@ -103,11 +118,16 @@ def predictions(
         except DataError as error:
             yield str(file), error
             continue
-        names += [f"{file}[{row}]" for row in range(len(rows))] if file.suffix.lower() == ".npz" else [str(file)]
+        names += (
+            [f"{file}[{row}]" for row in range(len(rows))]
+            if file.suffix.lower() == ".npz"
+            else [str(file)]
+        )
         waiting.append(rows)
         if sum(one.nbytes for one in waiting) > BATCH_BYTES:
             yield from zip(names, trained.say(torch.cat(waiting), samples, confidence), strict=True)
-            names, waiting = [], []
+            names = []
+            waiting = []
     if waiting:
         yield from zip(names, trained.say(torch.cat(waiting), samples, confidence), strict=True)
 
@@ -115,25 +135,38 @@ def predictions(
 def _listed(paths: Iterable[Path]) -> Iterator[tuple[Path, DataError | None]]:
     """The files, and those of folders at any depth; with a complaint for a folder without pictures."""
     for path in paths:
-        found = sorted(file for file in path.rglob("*") if is_picture(file)) if path.is_dir() else [path]
+        found = (
+            sorted(file for file in path.rglob("*") if is_picture(file))
+            if path.is_dir()
+            else [path]
+        )
         yield from ((file, None) for file in found)
         if not found:
-            yield path, DataError(f"{path}: there is no picture in it ({', '.join(sorted(SUFFIXES))})")
+            yield (
+                path,
+                DataError(f"{path}: there is no picture in it ({', '.join(sorted(SUFFIXES))})"),
+            )
 
 
 def _payload(run: Run, checkpoint: str) -> Payload:
     if checkpoint == "best":
         if run.best() is None:
-            raise SettingsError(f"{run.folder} has no best checkpoint: its run held out no examples (data.holdout)")
+            raise SettingsError(
+                f"{run.folder} has no best checkpoint: its run held out no examples (data.holdout)"
+            )
         path = run.folder / "checkpoint" / "best"
     elif checkpoints := run.checkpoints():
         path = checkpoints[-1][1]
     else:
-        raise SettingsError(f"{run.folder} has no checkpoint to predict with: its run has not got that far")
+        raise SettingsError(
+            f"{run.folder} has no checkpoint to predict with: its run has not got that far"
+        )
     try:
         return run.load(path)[0]
     except (OSError, ValueError, KeyError, SafetensorError) as error:
-        raise SettingsError(f"{path} is no readable checkpoint: {' '.join(str(error).split())}") from None
+        raise SettingsError(
+            f"{path} is no readable checkpoint: {' '.join(str(error).split())}"
+        ) from None
 
 
 def read_rows(file: Path, shape: tuple[int, ...]) -> np.ndarray:
@@ -141,7 +174,9 @@ def read_rows(file: Path, shape: tuple[int, ...]) -> np.ndarray:
     if file.suffix.lower() == ".npz":
         return fit(str(file), _read_npz(file), shape)
     if len(shape) == 1:
-        raise DataError(f"{file}: the model takes tables of {shape[0]} numbers: give an .npz file with an array x")
+        raise DataError(
+            f"{file}: the model takes tables of {shape[0]} numbers: give an .npz file with an array x"
+        )
     from PIL import Image
 
     try:
@@ -161,7 +196,9 @@ def _read_npz(file: Path) -> np.ndarray:
         with np.load(file, allow_pickle=False) as archive:
             key = next((key for key in ARRAYS if key in archive.files), None)
             if key is None:
-                raise DataError(f"{file}: it has no array x or x_test (found: {', '.join(archive.files) or 'nothing'})")
+                raise DataError(
+                    f"{file}: it has no array x or x_test (found: {', '.join(archive.files) or 'nothing'})"
+                )
             return checked_inputs(str(file), key, archive[key])
     except FileNotFoundError:
         raise DataError(f"{file}: there is no such file") from None

@@ -19,9 +19,12 @@ class Evaluator:
     """Scores a payload at its mean and, where it has anything to draw, by Monte Carlo."""
 
     def __init__(self, settings: Settings, flat: Flat, parts: Parts):
-        self.settings, self.flat = settings, flat
+        self.settings = settings
+        self.flat = flat
         form = settings.data.scaling, flat.vector.device
-        self.parts: dict[str, tuple[Tensor, Tensor]] = {name: tensors(x, y, *form) for name, (x, y) in parts.items()}
+        self.parts: dict[str, tuple[Tensor, Tensor]] = {
+            name: tensors(x, y, *form) for name, (x, y) in parts.items()
+        }
         self.moments: dict[str, Moments] = {}  # the last predictions on the test set, by way
 
     def due(self, server_round: int) -> bool:
@@ -32,14 +35,26 @@ class Evaluator:
     def __call__(self, server_round: int, payload: Payload) -> dict[str, Any]:
         """`{part: {"mean": scores, "mc": scores}}`; the same weight samples in every round."""
         last = server_round == self.settings.rounds
-        samples = self.settings.evaluation.final_samples if last else self.settings.evaluation.samples
-        return {name: self.score(name, payload, *part, samples) for name, part in self.parts.items()}
+        samples = (
+            self.settings.evaluation.final_samples if last else self.settings.evaluation.samples
+        )
+        return {
+            name: self.score(name, payload, *part, samples) for name, part in self.parts.items()
+        }
 
-    def score(self, part: str, payload: Payload, inputs: Tensor, labels: Tensor, samples: int) -> dict[str, Any]:
-        truth, posterior, scores = labels.cpu().numpy(), payload.posterior, {}
+    def score(
+        self, part: str, payload: Payload, inputs: Tensor, labels: Tensor, samples: int
+    ) -> dict[str, Any]:
+        truth = labels.cpu().numpy()
+        posterior = payload.posterior
+        scores = {}
         for way, count in ways(self.flat, payload, samples).items():
-            moments = predict_moments(self.flat, posterior, inputs, count, self.settings.seed, buffers=payload.buffers)
-            scores[way] = classification(moments.mean, truth) | ({"samples": count} if count else {})
+            moments = predict_moments(
+                self.flat, posterior, inputs, count, self.settings.seed, buffers=payload.buffers
+            )
+            scores[way] = classification(moments.mean, truth) | (
+                {"samples": count} if count else {}
+            )
             if part == "test":
                 self.moments[way] = moments
         return scores
@@ -47,4 +62,6 @@ class Evaluator:
 
 def ways(flat: Flat, payload: Payload, samples: int) -> dict[str, int]:
     """How a model can be asked, with the samples of each: at its mean, and by Monte Carlo if there is what to draw."""
-    return {"mean": 0} | ({"mc": samples} if samples and has_samples(flat, payload.posterior) else {})
+    return {"mean": 0} | (
+        {"mc": samples} if samples and has_samples(flat, payload.posterior) else {}
+    )

@@ -31,7 +31,8 @@ def pretrain(settings: Settings, start: Payload, flat: Flat) -> Payload:
     source, train, validation = examples(settings)
     client_settings = settings.client.model_copy(update={"epochs": 1})
     client = method(settings.strategy).client(
-        settings.model_copy(update={"client": client_settings}), Partition(0, source, train, validation)
+        settings.model_copy(update={"client": client_settings}),
+        Partition(0, source, train, validation),
     )
     if client.goes_on(client.settings):
         raise SettingsError(
@@ -39,21 +40,41 @@ def pretrain(settings: Settings, start: Payload, flat: Flat) -> Payload:
             f"and those of {settings.strategy} do"
         )
     images, labels = client.examples("train", validation)
-    codec, payload, best, best_accuracy, waited = Raw(), start, start, -1.0, 0
+    codec = Raw()
+    payload = start
+    best = start
+    best_accuracy = -1.0
+    waited = 0
     for epoch in range(1, plan.epochs + 1):
         arrays = codec.encode(payload)
-        config = {"keys": list(arrays), "round": STREAM + epoch, "learning-rate": settings.client.learning_rate}
+        config = {
+            "keys": list(arrays),
+            "round": STREAM + epoch,
+            "learning-rate": settings.client.learning_rate,
+        }
         trained, _, metrics = client.fit(list(arrays.values()), config)
         payload = codec.decode(dict(zip(arrays, trained, strict=True)), payload)
         if fault := payload.fault():
-            raise SettingsError(f"pretraining diverged in epoch {epoch}: {fault}; try a smaller client.learning_rate")
-        probabilities = predict_point(flat, payload.posterior, images, MASKS, settings.seed, buffers=payload.buffers)
+            raise SettingsError(
+                f"pretraining diverged in epoch {epoch}: {fault}; try a smaller client.learning_rate"
+            )
+        probabilities = predict_point(
+            flat, payload.posterior, images, MASKS, settings.seed, buffers=payload.buffers
+        )
         accuracy = classification(probabilities, labels.cpu().numpy())["accuracy"]
         waited += 1
         if accuracy > best_accuracy:
-            best, best_accuracy, waited = payload, accuracy, 0
+            best = payload
+            best_accuracy = accuracy
+            waited = 0
         score = f"validation accuracy {100 * accuracy:.2f} %, best {100 * best_accuracy:.2f} %"
-        log.info("pretraining epoch %d/%d  train loss %.4f  %s", epoch, plan.epochs, metrics["loss"], score)
+        log.info(
+            "pretraining epoch %d/%d  train loss %.4f  %s",
+            epoch,
+            plan.epochs,
+            metrics["loss"],
+            score,
+        )
         client.loss_sum = client.steps = 0
         if waited >= plan.patience:
             break
@@ -65,10 +86,13 @@ def examples(settings: Settings) -> tuple[Source, np.ndarray, np.ndarray]:
 
     They are drawn from what the clients have (a common source), or from the server's own file (source `nodes`).
     """
-    data, plan = settings.data, settings.pretraining
+    data = settings.data
+    plan = settings.pretraining
     if data.source == "nodes":
         if not data.path:
-            raise SettingsError("pretraining needs data on the server: with data.source `nodes`, give data.path")
+            raise SettingsError(
+                "pretraining needs data on the server: with data.source `nodes`, give data.path"
+            )
         source = load("npz", data.root, path=data.path, num_classes=data.num_classes)
         pool = np.arange(len(source.y_train))
     else:

@@ -38,17 +38,22 @@ def prepare(settings: Settings) -> tuple[Flat, ServerData]:
 
 def server_data(settings: Settings) -> ServerData:
     """The common data set, or, if each node has its own, what the settings say and the server's own file."""
-    data, parts = settings.data, {}
+    data = settings.data
+    parts = {}
     if data.source == "nodes":
         if data.shape is None or data.num_classes is None:
             raise SettingsError(
                 "data.source is `nodes`: say data.shape and data.num_classes, for the server sees no data"
             )
-        shape, num_classes = data.shape, data.num_classes
-        source = load("npz", data.root, path=data.path, num_classes=num_classes) if data.path else None
+        shape = data.shape
+        num_classes = data.num_classes
+        source = (
+            load("npz", data.root, path=data.path, num_classes=num_classes) if data.path else None
+        )
     else:
         source, split = division(data, data.clients, settings.seed)
-        shape, num_classes = source.shape, classes(data, source)
+        shape = source.shape
+        num_classes = classes(data, source)
         if len(split.holdout):
             parts["holdout"] = source.x_train[split.holdout], source.y_train[split.holdout]
     if source is not None:

@@ -31,13 +31,19 @@ SOURCE = conflict()
 def first_payload(settings):
     """What the server sends in round 1."""
     flat, (shape, classes, *_) = prepare(settings)
-    return method(settings.strategy).strategy(settings, shape, classes).begin(flat.mean(), flat.buffers)
+    return (
+        method(settings.strategy)
+        .strategy(settings, shape, classes)
+        .begin(flat.mean(), flat.buffers)
+    )
 
 
 def client_of(name, folder, *words):
     """Of partition 3 of the digits, and what it is sent in round 1."""
     settings = compose(settings_of, "demo", name, words)
-    one = method(name).client(settings, partition_of(settings, {"partition-id": 3, "num-partitions": 20}), None, folder)
+    one = method(name).client(
+        settings, partition_of(settings, {"partition-id": 3, "num-partitions": 20}), None, folder
+    )
     return one, first_payload(settings)
 
 

@@ -18,7 +18,11 @@ from fedivon_app.methods import METHODS, method, settings_of
 from tests.clients.helpers import first_payload
 
 # bayes-admm-full takes all examples at once, and no chances; tests/clients/test_personal.py has those with a PM
-MINIBATCHES = [name for name, (_, client) in METHODS.items() if name != "bayes-admm-full" and not client.personalises]
+MINIBATCHES = [
+    name
+    for name, (_, client) in METHODS.items()
+    if name != "bayes-admm-full" and not client.personalises
+]
 
 
 def make(strategy: str, partition: int = 3, **overrides):
@@ -56,7 +60,9 @@ def test_one_seed_one_result_and_another_round_another(strategy):
         torch.rand(server_round)  # the state of the global generator does not matter
         return client.fit(parameters, config | {"round": server_round})[0]
 
-    one, same, other = fit(1), fit(1), fit(2)
+    one = fit(1)
+    same = fit(1)
+    other = fit(2)
     for a, b in zip(one, same, strict=True):
         np.testing.assert_array_equal(a, b)
     assert not np.array_equal(one[0], other[0])
@@ -64,7 +70,9 @@ def test_one_seed_one_result_and_another_round_another(strategy):
 
 def test_methods_see_the_same_examples_in_the_same_order():
     tasks = [make(strategy) for strategy in MINIBATCHES]
-    batches = [[labels for _, labels in client.task(config).batches()] for client, _, config in tasks]
+    batches = [
+        [labels for _, labels in client.task(config).batches()] for client, _, config in tasks
+    ]
     for first, *others in zip(*batches, strict=True):
         assert all(torch.equal(first, other) for other in others)
 
@@ -81,13 +89,17 @@ def test_fedavg_client_is_plain_adam():
     task = client.task(config)
     result = client.fit(parameters, config)[0][0]
     client.flat.load(parameters[0])
-    optimizer = torch.optim.Adam(client.flat.module.parameters(), lr=config["learning-rate"], weight_decay=2e-4)
+    optimizer = torch.optim.Adam(
+        client.flat.module.parameters(), lr=config["learning-rate"], weight_decay=2e-4
+    )
     for inputs, labels in task.batches():
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(client.flat.module(inputs), labels).backward()
         optimizer.step()
     np.testing.assert_allclose(
-        result, torch.nn.utils.parameters_to_vector(client.flat.module.parameters()).detach(), atol=1e-6
+        result,
+        torch.nn.utils.parameters_to_vector(client.flat.module.parameters()).detach(),
+        atol=1e-6,
     )
 
 
@@ -146,7 +158,9 @@ def test_a_dropout_client_trains_the_same_weights_with_noise():
     client, parameters, config = make("mc-dropout")
     plain, others, _ = make("fedavg")
     np.testing.assert_array_equal(parameters[0], others[0])
-    assert not np.array_equal(client.fit(parameters, config)[0][0], plain.fit(parameters, config)[0][0])
+    assert not np.array_equal(
+        client.fit(parameters, config)[0][0], plain.fit(parameters, config)[0][0]
+    )
 
 
 @pytest.mark.parametrize("strategy", METHODS)
@@ -164,19 +178,32 @@ INDEPENDENT = ["fedavg", "fedivon", "fedivon-personal", "flipout", "mc-dropout",
 
 
 def test_which_methods_clients_go_on_from_what_they_kept():
-    found = [name for name, (_, client) in METHODS.items() if not client.goes_on(compose(settings_of, "demo", name))]
+    found = [
+        name
+        for name, (_, client) in METHODS.items()
+        if not client.goes_on(compose(settings_of, "demo", name))
+    ]
     assert sorted(found) == sorted(INDEPENDENT)
-    for name, word in (("fedavg", "client.optimizer_state=kept"), ("fedivon-personal", "client.beta=0")):
+    for name, word in (
+        ("fedavg", "client.optimizer_state=kept"),
+        ("fedivon-personal", "client.beta=0"),
+    ):
         assert method(name).client.goes_on(compose(settings_of, "demo", name, [word]))
 
 
 @pytest.mark.parametrize("strategy", INDEPENDENT)
 def test_what_such_a_client_did_in_earlier_rounds_does_not_matter(strategy, tmp_path):
     def last_round(*earlier: int) -> list[np.ndarray]:
-        kept = {"run": "run", "client-state": str(tmp_path / f"{len(earlier)}"), "total-examples": 1000}
+        kept = {
+            "run": "run",
+            "client-state": str(tmp_path / f"{len(earlier)}"),
+            "total-examples": 1000,
+        }
         for server_round in (*earlier, 3):
             client, parameters, config = make(strategy, evaluation__personal=True)
-            result = client.fit(parameters, config | kept | {"round": server_round, "last-merged": server_round - 1})
+            result = client.fit(
+                parameters, config | kept | {"round": server_round, "last-merged": server_round - 1}
+            )
         return result[0]
 
     for one, other in zip(last_round(1, 2), last_round(), strict=True):
@@ -203,15 +230,27 @@ def test_roll_call_tells_the_partition_and_its_sizes():
     assert (answer["shape"], answer["num-classes"]) == ([8, 8, 1], 10)
 
 
-def test_a_site_that_has_a_name_tells_what_it_does_and_a_simulated_client_does_not(capsys, monkeypatch):
-    monkeypatch.setattr(logging.getLogger("fedivon"), "handlers", [])  # another one would hold another test's stdout
+def test_a_site_that_has_a_name_tells_what_it_does_and_a_simulated_client_does_not(
+    capsys, monkeypatch
+):
+    monkeypatch.setattr(
+        logging.getLogger("fedivon"), "handlers", []
+    )  # another one would hold another test's stdout
     settings = compose(settings_of, "demo")
-    assert query(settings, **{"partition-id": 4, "num-partitions": 20})["name"] == "" and not capsys.readouterr().out
-    assert query(settings, **{"partition-id": 4, "num-partitions": 20, "name": "north"})["name"] == "north"
+    assert (
+        query(settings, **{"partition-id": 4, "num-partitions": 20})["name"] == ""
+        and not capsys.readouterr().out
+    )
+    assert (
+        query(settings, **{"partition-id": 4, "num-partitions": 20, "name": "north"})["name"]
+        == "north"
+    )
     query(settings, **{"partition-id": 24, "num-partitions": 20, "name": "100 %"})
     told = capsys.readouterr().out.splitlines()
     assert told[0] == "fedivon | north, roll call: takes part"
-    assert told[1].startswith("fedivon | 100 %, roll call: the node's partition-id is 24, but data.clients is 20")
+    assert told[1].startswith(
+        "fedivon | 100 %, roll call: the node's partition-id is 24, but data.clients is 20"
+    )
 
 
 def test_a_node_brings_its_own_data(tmp_path):
@@ -219,7 +258,9 @@ def test_a_node_brings_its_own_data(tmp_path):
     arrays = {"x_train": rng.integers(0, 255, (30, 8, 8), np.uint8), "y_train": np.arange(30) % 10}
     arrays |= {"x_test": rng.integers(0, 255, (9, 8, 8), np.uint8), "y_test": np.arange(9)}
     np.savez(tmp_path / "site.npz", **arrays)
-    settings = compose(settings_of, "demo", overrides="data.source=nodes data.shape=[8,8,1] data.num_classes=10")
+    settings = compose(
+        settings_of, "demo", overrides="data.source=nodes data.shape=[8,8,1] data.num_classes=10"
+    )
     answer = query(settings, **{"partition-id": 2, "data-path": str(tmp_path / "site.npz")})
     assert (answer["partition-id"], answer["num-train"], answer["num-test"]) == (2, 30, 9)
     assert "each node names its own file" in query(settings, **{"partition-id": 2})["error"]
@@ -227,18 +268,25 @@ def test_a_node_brings_its_own_data(tmp_path):
     assert "none.npz" in missing["error"]
 
 
-@pytest.mark.parametrize(("device", "says"), [("cudda", "torch does not know"), ("cuda", "finds no CUDA here")])
+@pytest.mark.parametrize(
+    ("device", "says"), [("cudda", "torch does not know"), ("cuda", "finds no CUDA here")]
+)
 def test_a_device_that_is_not_there_is_named_in_the_roll_call(device, says, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    answer = query(compose(settings_of, "demo", overrides=f"client.device={device}"), **{"partition-id": 1})
+    answer = query(
+        compose(settings_of, "demo", overrides=f"client.device={device}"), **{"partition-id": 1}
+    )
     assert f"client.device is '{device}'" in answer["error"] and says in answer["error"]
 
 
 def test_a_node_whose_file_lacks_some_classes_has_the_whole_model(tmp_path):
-    x, y = np.zeros((6, 8, 8), np.uint8), np.arange(6) % 2
+    x = np.zeros((6, 8, 8), np.uint8)
+    y = np.arange(6) % 2
     np.savez(tmp_path / "site.npz", x_train=x, y_train=y, x_test=x, y_test=y)
     settings = compose(settings_of, "demo", overrides="data.num_classes=10")
-    client = method("fedivon").client(settings, partition_of(settings, {"data-path": str(tmp_path / "site.npz")}))
+    client = method("fedivon").client(
+        settings, partition_of(settings, {"data-path": str(tmp_path / "site.npz")})
+    )
     assert client.flat.module.head.out_features == 10
 
 

@@ -23,7 +23,12 @@ def train(folder, state, server, number=1, **client):
         settings, partition_of(settings, {"partition-id": 3, "num-partitions": 20}), state, folder
     )
     arrays = one.codec.encode(Payload(server))
-    config = {"keys": list(arrays), "round": number, "learning-rate": 0.3, "last-merged": number - 1}
+    config = {
+        "keys": list(arrays),
+        "round": number,
+        "learning-rate": 0.3,
+        "last-merged": number - 1,
+    }
     reply = one.fit(list(arrays.values()), config)[0]
     return one.codec.decode(dict(zip(arrays, reply, strict=True))).posterior
 
@@ -40,7 +45,8 @@ def moved(own: Posterior, start: Posterior) -> float:
 def test_more_beta_holds_the_client_nearer_to_the_server(tmp_path):
     start = server()
     distances = [
-        moved(train(tmp_path / str(beta), RecordDict(), start, beta=beta), start) for beta in (0.1, 1.0, 10.0, 1e4)
+        moved(train(tmp_path / str(beta), RecordDict(), start, beta=beta), start)
+        for beta in (0.1, 1.0, 10.0, 1e4)
     ]
     assert distances == sorted(distances, reverse=True) and distances[-1] < 0.02 * distances[1]
 
@@ -76,9 +82,23 @@ def test_settings_that_make_no_sense_are_refused(word):
 
 
 @pytest.mark.parametrize(("over", "last"), [("rounds", 1.0), ("steps", 0.1)])
-def test_the_rate_falls_over_the_rounds_or_over_the_steps_of_each(tmp_path, monkeypatch, over, last):
-    rates, step = [], IVON.step
-    monkeypatch.setattr(IVON, "step", lambda self: (rates.append(self.param_groups[0]["lr"]), step(self)))
-    train(tmp_path, RecordDict(), server(), learning_rate=0.3, final_learning_rate=0.03, schedule_over=over)
+def test_the_rate_falls_over_the_rounds_or_over_the_steps_of_each(
+    tmp_path, monkeypatch, over, last
+):
+    rates = []
+    step = IVON.step
+    monkeypatch.setattr(
+        IVON, "step", lambda self: (rates.append(self.param_groups[0]["lr"]), step(self))
+    )
+    train(
+        tmp_path,
+        RecordDict(),
+        server(),
+        learning_rate=0.3,
+        final_learning_rate=0.03,
+        schedule_over=over,
+    )
     assert len(rates) > 4
-    np.testing.assert_allclose(np.array(rates) / rates[0], np.linspace(1, last, len(rates)), rtol=1e-6)
+    np.testing.assert_allclose(
+        np.array(rates) / rates[0], np.linspace(1, last, len(rates)), rtol=1e-6
+    )

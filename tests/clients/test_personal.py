@@ -17,7 +17,9 @@ from tests.clients.helpers import first_payload
 
 
 def client(strategy, state, folder, *words):
-    settings = compose(settings_of, "demo", strategy, ["evaluation.personal=true", "evaluation.samples=4", *words])
+    settings = compose(
+        settings_of, "demo", strategy, ["evaluation.personal=true", "evaluation.samples=4", *words]
+    )
     partition = partition_of(settings, {"partition-id": 3, "num-partitions": 20})
     return method(strategy).client(settings, partition, state, folder)
 
@@ -29,7 +31,8 @@ def begin(strategy):
 @pytest.mark.parametrize("strategy", ["fedavg", "fedivon", "scaffold"])
 @pytest.mark.parametrize("restarted", [False, True])
 def test_the_model_after_training_is_scored_beside_the_one_received(strategy, restarted, tmp_path):
-    state, payload = RecordDict(), begin(strategy)
+    state = RecordDict()
+    payload = begin(strategy)
     one = client(strategy, state, tmp_path)
     arrays = one.codec.encode(payload)
     config = {"keys": list(arrays), "round": 1, "learning-rate": one.settings.client.learning_rate}
@@ -49,14 +52,24 @@ def test_the_model_after_training_is_scored_beside_the_one_received(strategy, re
     assert exact.scores()["accuracy"] > before["gm"]["mean"].scores()["accuracy"]
 
 
-@pytest.mark.parametrize("strategy", [name for name, (_, kind) in METHODS.items() if kind.personalises])
+@pytest.mark.parametrize(
+    "strategy", [name for name, (_, kind) in METHODS.items() if kind.personalises]
+)
 def test_a_personal_model_learns_and_one_seed_makes_one(strategy, tmp_path):
     """Three rounds from a server that stays as it was; twice."""
 
     def rounds(folder):
-        state, arrays = RecordDict(), client(strategy, None, folder).codec.encode(begin(strategy))
-        config = {"keys": list(arrays), "learning-rate": client(strategy, None, folder).settings.client.learning_rate}
-        scores = [from_metrics(client(strategy, state, folder).evaluate(list(arrays.values()), config)[2])["gm"]]
+        state = RecordDict()
+        arrays = client(strategy, None, folder).codec.encode(begin(strategy))
+        config = {
+            "keys": list(arrays),
+            "learning-rate": client(strategy, None, folder).settings.client.learning_rate,
+        }
+        scores = [
+            from_metrics(
+                client(strategy, state, folder).evaluate(list(arrays.values()), config)[2]
+            )["gm"]
+        ]
         for number in (1, 2, 3):
             one = client(strategy, state, folder)
             one.fit(list(arrays.values()), config | {"round": number, "last-merged": number - 1})
@@ -73,7 +86,8 @@ def test_a_personal_model_learns_and_one_seed_makes_one(strategy, tmp_path):
 
 
 def test_a_client_that_need_not_report_trains_and_sends_nothing(tmp_path):
-    payload, state = begin("fedivon"), RecordDict()
+    payload = begin("fedivon")
+    state = RecordDict()
     one = client("fedivon", state, tmp_path)
     arrays = one.codec.encode(payload)
     config = {"keys": list(arrays), "round": 1, "learning-rate": 0.1, "report": False}
@@ -88,12 +102,19 @@ def test_a_personal_model_takes_the_place_of_the_one_before():
     keep_personal(memory, Payload(Posterior(np.zeros(2), np.ones(2)), np.ones(3, np.float32)))
     keep_personal(memory, Payload(Posterior(np.full(2, 5.0))))
     own = recall_personal(memory)
-    assert own.posterior.mean.tolist() == [5, 5] and own.posterior.precision is None and own.buffers is None
+    assert (
+        own.posterior.mean.tolist() == [5, 5]
+        and own.posterior.precision is None
+        and own.buffers is None
+    )
     assert memory["v"].tolist() == [1, 1]
 
 
 def test_methods_that_do_not_personalise_keep_nothing_unless_asked(tmp_path):
     plain = method("fedavg").client(
-        compose(settings_of, "demo", "fedavg"), client("fedavg", None, tmp_path).partition, None, tmp_path
+        compose(settings_of, "demo", "fedavg"),
+        client("fedavg", None, tmp_path).partition,
+        None,
+        tmp_path,
     )
     assert not plain.keeps and client("fedavg", None, tmp_path).keeps

@@ -40,9 +40,15 @@ def client_of(name, folder, *words):
 
 def fit(one, start, own=None):
     """The client's reply, its PM and its metrics; `own` is the PM that it has from the round before."""
-    arrays, number = one.codec.encode(start), 1 if own is None else 2
+    arrays = one.codec.encode(start)
+    number = 1 if own is None else 2
     rate = one.settings.client.learning_rate
-    config = {"keys": list(arrays), "round": number, "learning-rate": rate, "last-merged": number - 1}
+    config = {
+        "keys": list(arrays),
+        "round": number,
+        "learning-rate": rate,
+        "last-merged": number - 1,
+    }
     if own is not None:
         kept = {}
         keep_personal(kept, own)
@@ -68,9 +74,20 @@ PRIOR = 10.0  # precision
 STEPS = {"mc_samples": 4, "sigma_init": PRIOR**-0.5}
 RATE = {"head_learning_rate": 0.015}
 EXACT = {  # many steps on all examples at once, under a prior around the first weights, or around 0
-    "local-bnn": {"epochs": 600, "batch_size": 300, "learning_rate": 0.015, "prior_variance": 1 / PRIOR},
+    "local-bnn": {
+        "epochs": 600,
+        "batch_size": 300,
+        "learning_rate": 0.015,
+        "prior_variance": 1 / PRIOR,
+    },
     "pfedhb": {"head_steps": 600, **RATE},
-    "pfedbayes": {"minibatches": 1, "batch_size": 300, "personal_steps": 600, "zeta": 1, "learning_rate": 0.015},
+    "pfedbayes": {
+        "minibatches": 1,
+        "batch_size": 300,
+        "personal_steps": 600,
+        "zeta": 1,
+        "learning_rate": 0.015,
+    },
     "pfedvem": {"head_steps": 600, "optimizer": "adam", **RATE},
 }
 
@@ -83,13 +100,16 @@ def test_on_logistic_regression_the_personal_model_is_the_mean_field_posterior(n
     (own,) = federate(name, 1, STEPS | EXACT[name], merge, tmp_path, source, 1).personal
     flat = Flat(build("linear", source.shape, 2))
     flat.load(own.posterior.mean)
-    inputs, labels = torch.from_numpy(source.x_train), torch.from_numpy(source.y_train)
+    inputs = torch.from_numpy(source.x_train)
+    labels = torch.from_numpy(source.y_train)
     expected = PRIOR + 300 * curvature_diagonal(flat, inputs, labels).numpy()
     np.testing.assert_allclose(own.posterior.precision, expected, rtol=0.15)
     center = 0.0 if name == "local-bnn" else torch.from_numpy(initial_weights(source))
     cross_entropy(flat.module(inputs), labels, reduction="sum").backward()
     slope = flat.gradient + PRIOR * (flat.vector - center)
-    assert float((slope / torch.from_numpy(expected).sqrt()).abs().max()) < 0.5  # of a standard deviation, or less
+    assert (
+        float((slope / torch.from_numpy(expected).sqrt()).abs().max()) < 0.5
+    )  # of a standard deviation, or less
 
 
 LEARN = {"learning_rate": 0.02, "mc_samples": 2, "sigma_init": 0.1}
@@ -105,8 +125,11 @@ OPPOSED = {
 def test_clients_that_contradict_each_other_are_both_right_by_themselves(name, tmp_path):
     source = conflict()
     end = federate(name, 8, LEARN | OPPOSED[name], {}, tmp_path, source, 2, "mlp", sizes=[8])
-    flat, found = Flat(build("mlp", source.shape, 2, sizes=[8])), []
-    for k, mean in enumerate([*(own.posterior.mean for own in end.personal), end.server.mean, end.server.mean]):
+    flat = Flat(build("mlp", source.shape, 2, sizes=[8]))
+    found = []
+    for k, mean in enumerate(
+        [*(own.posterior.mean for own in end.personal), end.server.mean, end.server.mean]
+    ):
         rows = slice(k % 2 * EACH, (k % 2 + 1) * EACH)
         flat.load(mean)
         guess = flat.module(torch.from_numpy(source.x_train[rows])).argmax(1).numpy()
@@ -116,14 +139,20 @@ def test_clients_that_contradict_each_other_are_both_right_by_themselves(name, t
 
 
 def test_a_network_of_ones_own_goes_on_from_itself_and_sends_back_what_came(tmp_path):
-    batch_norm = ["model.name=resnet", "model.options={channels: [4], blocks: 1}", "client.learning_rate=0.01"]
+    batch_norm = [
+        "model.name=resnet",
+        "model.options={channels: [4], blocks: 1}",
+        "client.learning_rate=0.01",
+    ]
     one, start = client_of("local-bnn", tmp_path, *batch_norm)
     reply, own, _ = fit(one, start)
     assert same(reply.posterior.mean, start.posterior.mean)
     assert same(reply.posterior.precision, start.posterior.precision)
     assert same(reply.buffers, start.buffers) and not same(own.buffers, start.buffers)
     assert (own.posterior.mean != start.posterior.mean).mean() > 0.9
-    elsewhere = Payload(Posterior(start.posterior.mean + 3, start.posterior.precision), start.buffers + 1)
+    elsewhere = Payload(
+        Posterior(start.posterior.mean + 3, start.posterior.precision), start.buffers + 1
+    )
     again, from_elsewhere = (fit(one, server, own)[1] for server in (start, elsewhere))
     assert same(again.posterior.mean, from_elsewhere.posterior.mean)  # whatever the server says
     assert same(again.buffers, from_elsewhere.buffers)
@@ -138,19 +167,26 @@ def moved(own, start, part):
     ]
 
 
-@pytest.mark.parametrize(("order", "learned"), [("head-base", True), ("base-head", True), ("base", False)])
+@pytest.mark.parametrize(
+    ("order", "learned"), [("head-base", True), ("base-head", True), ("base", False)]
+)
 def test_pfedhb_learns_the_parts_of_its_order(order, learned, tmp_path):
     one, start = client_of("pfedhb", tmp_path, f"client.order={order}")
     reply, own, _ = fit(one, start)
     head, base = (one.flat.part(part) for part in ("head", "base"))
     assert (min(moved(own, start, head)) > 1e-3) == learned
     assert min(moved(own, start, base)) > 1e-3
-    assert same(reply.posterior.mean, own.posterior.mean) and same(reply.posterior.precision, own.posterior.precision)
+    assert same(reply.posterior.mean, own.posterior.mean) and same(
+        reply.posterior.precision, own.posterior.precision
+    )
     assert all(parameter.requires_grad for parameter in one.flat.module.parameters())
 
 
 def test_orders_of_pfedhb_differ(tmp_path):
-    replies = [fit(*client_of("pfedhb", tmp_path / o, f"client.order={o}"))[0] for o in ("head-base", "base-head")]
+    replies = [
+        fit(*client_of("pfedhb", tmp_path / o, f"client.order={o}"))[0]
+        for o in ("head-base", "base-head")
+    ]
     assert not same(*(reply.posterior.mean for reply in replies))
 
 
@@ -162,7 +198,9 @@ def test_pfedhb_begins_at_the_servers_base_and_at_a_head_of_its_own(tmp_path):
     np.testing.assert_allclose(own.posterior.mean[head], 7.0, atol=1e-3)
     np.testing.assert_allclose(own.posterior.precision[head], 1e4, rtol=1e-2)
     np.testing.assert_allclose(own.posterior.mean[base], start.posterior.mean[base], atol=1e-3)
-    np.testing.assert_allclose(own.posterior.precision[base], start.posterior.precision[base], rtol=1e-2)
+    np.testing.assert_allclose(
+        own.posterior.precision[base], start.posterior.precision[base], rtol=1e-2
+    )
 
 
 def test_pfedhb_with_strong_divergences_comes_to_the_servers_posterior(tmp_path):
@@ -201,7 +239,12 @@ def test_pfedhb_takes_a_head_that_lies_in_the_middle_of_the_network(tmp_path):
 
 def test_pfedbayes_sends_a_copy_of_the_servers_posterior_that_went_to_the_personal_one(tmp_path):
     """The PM stays where it is (a rate of next to nothing); the minimum of KL(PM || copy) is the PM."""
-    words = ["client.minibatches=800", "client.batch_size=4", "client.personal_steps=1", "client.learning_rate=0.01"]
+    words = [
+        "client.minibatches=800",
+        "client.batch_size=4",
+        "client.personal_steps=1",
+        "client.learning_rate=0.01",
+    ]
     one, start = client_of("pfedbayes", tmp_path, "client.personal_learning_rate=1e-9", *words)
     rng = np.random.default_rng(0)
     offset = rng.uniform(-0.2, 0.2, len(one.flat))
@@ -215,11 +258,17 @@ def test_pfedbayes_sends_a_copy_of_the_servers_posterior_that_went_to_the_person
 def test_pfedbayes_takes_as_many_minibatches_as_it_is_told(tmp_path):
     """5 of them with 3 steps and 2 draws each, whatever is in an epoch; without a number all of the epochs'."""
     one, start = client_of(
-        "pfedbayes", tmp_path, "client.minibatches=5", "client.personal_steps=3", "client.mc_samples=2"
+        "pfedbayes",
+        tmp_path,
+        "client.minibatches=5",
+        "client.personal_steps=3",
+        "client.mc_samples=2",
     )
     fit(one, start)
     assert one.steps == 5 * 3 * 2
-    one, start = client_of("pfedbayes", tmp_path / "all", "client.minibatches=null", "client.epochs=2")
+    one, start = client_of(
+        "pfedbayes", tmp_path / "all", "client.minibatches=null", "client.epochs=2"
+    )
     fit(one, start)
     size = len(one.partition.train)
     assert one.steps == 2 * -(-size // one.settings.client.batch_size) * 5
@@ -233,8 +282,12 @@ def test_pfedvem_tells_how_far_its_head_is_from_the_servers_before_it_trains(tmp
     assert set(one.codec.encode(reply)) == {"mean"}  # no variances
     head = one.flat.part("head")
     server = Payload(Posterior(start.posterior.mean + 0.7))
-    expected = own.posterior.variance[head] + np.square(own.posterior.mean - server.posterior.mean)[head]
-    assert fit(one, server, own)[2]["head_variance"] == pytest.approx(float(expected.mean()), rel=1e-4)
+    expected = (
+        own.posterior.variance[head] + np.square(own.posterior.mean - server.posterior.mean)[head]
+    )
+    assert fit(one, server, own)[2]["head_variance"] == pytest.approx(
+        float(expected.mean()), rel=1e-4
+    )
 
 
 def test_pfedvem_has_a_gaussian_head_on_a_base_that_is_a_point(tmp_path):
@@ -255,19 +308,28 @@ def test_pfedvem_has_a_gaussian_head_on_a_base_that_is_a_point(tmp_path):
 
 def test_heads_drawn_together_teach_the_base_as_one_by_one(tmp_path):
     """The same random numbers, and the mean of the losses under each draw."""
-    words = ["client.head_steps=0", "client.epochs=1", "client.learning_rate=0.05", "client.mc_samples=3"]
+    words = [
+        "client.head_steps=0",
+        "client.epochs=1",
+        "client.learning_rate=0.05",
+        "client.mc_samples=3",
+    ]
     one, start = client_of("pfedvem", tmp_path, *words)
     torch.manual_seed(4)
     arrays = {"keys": ["mean"], "round": 1, "learning-rate": 0.05}
     together = one.train(start, one.task(arrays)).mean
-    flat, head, base = one.flat, one.flat.part("head"), one.flat.part("base")
+    flat = one.flat
+    head = one.flat.part("head")
+    base = one.flat.part("base")
     torch.manual_seed(4)
     flat.load(start.posterior.mean)
     velocity = torch.zeros_like(flat.vector)
     for inputs, labels in one.task(arrays).batches():
         flat.zero_gradient()
         for _ in range(3):
-            flat.vector[head] = torch.tensor(start.posterior.mean[head]) + torch.randn(len(flat.vector[head]))
+            flat.vector[head] = torch.tensor(start.posterior.mean[head]) + torch.randn(
+                len(flat.vector[head])
+            )
             cross_entropy(flat.module(inputs), labels).div(3).backward()
         velocity = 0.9 * velocity + flat.gradient
         flat.vector[base] -= 0.05 * velocity[base]
@@ -276,7 +338,12 @@ def test_heads_drawn_together_teach_the_base_as_one_by_one(tmp_path):
 
 
 def test_a_base_under_a_head_without_doubt_learns_by_plain_sgd(tmp_path):
-    words = ["client.sigma_init=1e-5", "client.head_steps=0", "client.learning_rate=0.05", "client.mc_samples=3"]
+    words = [
+        "client.sigma_init=1e-5",
+        "client.head_steps=0",
+        "client.learning_rate=0.05",
+        "client.mc_samples=3",
+    ]
     one, start = client_of("pfedvem", tmp_path, *words)
     reply, _, _ = fit(one, start)
     arrays = {"keys": ["mean"], "round": 1, "learning-rate": 0.05}

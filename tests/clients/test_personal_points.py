@@ -16,7 +16,18 @@ from fedivon_app.core.posterior import Posterior
 from fedivon_app.datasets.loading import Partition
 from fedivon_app.methods import method, settings_of
 from fedivon_app.strategies.replies import Reply
-from tests.clients.helpers import BATCH_NORM, EACH, QUICK, SMALL, SOURCE, accuracy, client_of, config_of, fit, remember
+from tests.clients.helpers import (
+    BATCH_NORM,
+    EACH,
+    QUICK,
+    SMALL,
+    SOURCE,
+    accuracy,
+    client_of,
+    config_of,
+    fit,
+    remember,
+)
 from tests.simulated import federate, initial_weights
 
 
@@ -26,7 +37,16 @@ from tests.simulated import federate, initial_weights
         ("local", QUICK),
         ("fedper", QUICK),
         ("fedrep", QUICK | {"head_epochs": 20}),
-        ("pfedme", QUICK | {"learning_rate": 0.1, "personal_learning_rate": 0.5, "proximal": 0.01, "inner_steps": 10}),
+        (
+            "pfedme",
+            QUICK
+            | {
+                "learning_rate": 0.1,
+                "personal_learning_rate": 0.5,
+                "proximal": 0.01,
+                "inner_steps": 10,
+            },
+        ),
         ("perfedavg", QUICK | {"inner_learning_rate": 0.5, "variant": "first-order"}),
         ("perfedavg", QUICK | {"inner_learning_rate": 0.5, "variant": "hessian-free"}),
     ],
@@ -64,13 +84,23 @@ def test_local_clients_are_fedavgs_clients_alone(tmp_path):
     start = initial_weights(SOURCE)
     np.testing.assert_array_equal(found.server.mean, start)
     settings = settings_of("fedavg").model_validate(
-        {"experiment": "test", "strategy": "fedavg", "client": QUICK | {"batch_size": 7}, "model": {"name": "linear"}}
+        {
+            "experiment": "test",
+            "strategy": "fedavg",
+            "client": QUICK | {"batch_size": 7},
+            "model": {"name": "linear"},
+        }
     )
     for k, (own, reply) in enumerate(zip(found.personal, found.replies, strict=True)):
-        rows, mean = np.arange(k * EACH, (k + 1) * EACH), start
-        alone = method("fedavg").client(settings, Partition(k, SOURCE, rows, rows), None, tmp_path / "fedavg")
+        rows = np.arange(k * EACH, (k + 1) * EACH)
+        mean = start
+        alone = method("fedavg").client(
+            settings, Partition(k, SOURCE, rows, rows), None, tmp_path / "fedavg"
+        )
         for number in (1, 2, 3):
-            (mean,) = alone.fit([mean], {"keys": ["mean"], "round": number, "learning-rate": 0.5})[0]
+            (mean,) = alone.fit([mean], {"keys": ["mean"], "round": number, "learning-rate": 0.5})[
+                0
+            ]
         np.testing.assert_array_equal(own.posterior.mean, mean)
         np.testing.assert_array_equal(reply.posterior.mean, start)
 
@@ -80,7 +110,10 @@ def test_the_server_of_local_clients_keeps_what_it_has():
     server = Posterior(np.array([1.0, 2.0]))
     replies = [Reply(0, 5, 0, Payload(Posterior(np.array([7.0, 8.0]))), {})]
     strategy = method("local").strategy(settings)
-    assert strategy.merge(replies, strategy.weights(replies, server), server).mean.tolist() == [1, 2]
+    assert strategy.merge(replies, strategy.weights(replies, server), server).mean.tolist() == [
+        1,
+        2,
+    ]
     assert not strategy.has_global_model
 
 
@@ -91,8 +124,17 @@ def test_nothing_of_a_local_client_is_sent_and_all_of_it_lasts(tmp_path):
     np.testing.assert_array_equal(reply.posterior.mean, start.posterior.mean)
     np.testing.assert_array_equal(reply.buffers, start.buffers)
     assert np.abs(own.buffers - start.buffers).max() > 0.01
-    same = ["client.optimizer=sgd", "client.learning_rate=0.01", "client.momentum=0.5", "client.weight_decay=0"]
-    same += ["client.schedule=constant", "client.final_learning_rate=null", "evaluation.personal=true"]
+    same = [
+        "client.optimizer=sgd",
+        "client.learning_rate=0.01",
+        "client.momentum=0.5",
+        "client.weight_decay=0",
+    ]
+    same += [
+        "client.schedule=constant",
+        "client.final_learning_rate=null",
+        "evaluation.personal=true",
+    ]
     alone = client_of("fedavg", tmp_path / "fedavg", *BATCH_NORM, *same)[0]
     remember(alone, own)
     _, expected = fit(alone, own, 2)
@@ -119,7 +161,9 @@ def test_a_head_is_used_and_never_travels(name, head, tmp_path):
     for reply in replies:
         np.testing.assert_array_equal(reply[part], start.posterior.mean[part])
     plain, other_head, other_base = replies
-    assert np.abs(plain[rest] - other_head[rest]).max() > 1e-3  # the base was trained for another head
+    assert (
+        np.abs(plain[rest] - other_head[rest]).max() > 1e-3
+    )  # the base was trained for another head
     np.testing.assert_array_equal(plain, other_base)  # the base is the server's, whatever was kept
 
 
@@ -127,8 +171,11 @@ def test_a_head_is_used_and_never_travels(name, head, tmp_path):
 def test_the_server_averages_the_bases(name, tmp_path):
     found = federate(name, 3, QUICK, {}, tmp_path, SOURCE, 2, "mlp", sizes=[8])
     flat = Flat(build("mlp", SOURCE.shape, 2, sizes=[8]))
-    head, base = flat.part("head"), flat.part("base")
-    np.testing.assert_array_equal(found.server.mean[head], initial_weights(SOURCE, "mlp", sizes=[8])[head])
+    head = flat.part("head")
+    base = flat.part("base")
+    np.testing.assert_array_equal(
+        found.server.mean[head], initial_weights(SOURCE, "mlp", sizes=[8])[head]
+    )
     bases = [own.posterior.mean[base] for own in found.personal]
     np.testing.assert_allclose(found.server.mean[base], np.mean(bases, 0), rtol=1e-6, atol=1e-7)
     heads = [own.posterior.mean[head] for own in found.personal]
@@ -150,10 +197,16 @@ def test_statistics_of_batch_norm_go_with_the_base(tmp_path):
 
 def test_fedrep_trains_the_head_and_then_the_base(tmp_path):
     """Plain torch, two optimizers; weight decay would move what is frozen if they knew of it."""
-    words = ["client.head_epochs=3", "client.epochs=2", "client.weight_decay=0.1", "client.learning_rate=0.1"]
+    words = [
+        "client.head_epochs=3",
+        "client.epochs=2",
+        "client.weight_decay=0.1",
+        "client.learning_rate=0.1",
+    ]
     one, start = client_of("fedrep", tmp_path, *SMALL, *words)
     one.flat.load(start.posterior.mean)
-    module, task = deepcopy(one.flat.module), one.task(config_of(one))
+    module = deepcopy(one.flat.module)
+    task = one.task(config_of(one))
     after = []
     for part, epochs in ((module.head, 3), (module.base, 2)):
         optimizer = torch.optim.SGD(part.parameters(), lr=0.1, momentum=0.5, weight_decay=0.1)
@@ -164,7 +217,8 @@ def test_fedrep_trains_the_head_and_then_the_base(tmp_path):
         after.append(torch.nn.utils.parameters_to_vector(module.parameters()).detach().numpy())
     _, own = fit(one, start)
     np.testing.assert_allclose(own.posterior.mean, after[1], atol=1e-6)
-    head, base = one.flat.part("head"), one.flat.part("base")
+    head = one.flat.part("head")
+    base = one.flat.part("base")
     np.testing.assert_array_equal(after[0][base], start.posterior.mean[base])
     np.testing.assert_array_equal(after[1][head], after[0][head])
     assert all(weights.requires_grad for weights in one.flat.module.parameters())

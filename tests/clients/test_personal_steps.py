@@ -43,8 +43,15 @@ def weighted(weights: list[float]) -> np.ndarray:
 
 
 def test_pfedme_moves_theta_on_every_minibatch_and_w_after_it(tmp_path):
-    rate, personal_rate, pull = 0.02, 0.05, 4.0
-    client = {"learning_rate": rate, "personal_learning_rate": personal_rate, "proximal": pull, "inner_steps": 3}
+    rate = 0.02
+    personal_rate = 0.05
+    pull = 4.0
+    client = {
+        "learning_rate": rate,
+        "personal_learning_rate": personal_rate,
+        "proximal": pull,
+        "inner_steps": 3,
+    }
     client |= {"epochs": 2, "batch_size": EACH // 2}
     found = federate("pfedme", 1, client, {}, tmp_path, SOURCE, 2, kind=QuadraticPFedMe)
     for k, a in enumerate(CURVATURE):
@@ -60,9 +67,15 @@ def test_pfedme_moves_theta_on_every_minibatch_and_w_after_it(tmp_path):
 @pytest.mark.parametrize(("pull", "beta"), [(0.1, 1.0), (2.0, 1.0), (2.0, 2.0)])
 def test_pfedme_finds_the_minimum_of_the_moreau_envelopes(pull, beta, tmp_path):
     """w = sum b_k c_k / sum b_k with b_k = a_k / (a_k + lambda), theta_k = (a_k c_k + lambda w) / (a_k + lambda)."""
-    client = {"learning_rate": 0.9 / pull, "personal_learning_rate": 0.9 / (max(CURVATURE) + pull), "proximal": pull}
+    client = {
+        "learning_rate": 0.9 / pull,
+        "personal_learning_rate": 0.9 / (max(CURVATURE) + pull),
+        "proximal": pull,
+    }
     client |= {"inner_steps": 25, "batch_size": EACH}
-    found = federate("pfedme", 30, client, {"beta": beta}, tmp_path, SOURCE, 2, kind=QuadraticPFedMe)
+    found = federate(
+        "pfedme", 30, client, {"beta": beta}, tmp_path, SOURCE, 2, kind=QuadraticPFedMe
+    )
     w = weighted([a / (a + pull) for a in CURVATURE])
     np.testing.assert_allclose(found.server.mean, w, atol=1e-3)
     for k, a in enumerate(CURVATURE):
@@ -72,7 +85,11 @@ def test_pfedme_finds_the_minimum_of_the_moreau_envelopes(pull, beta, tmp_path):
 
 @pytest.mark.parametrize("pull", [1e-4, 1e4])
 def test_pfedmes_personal_points_are_the_clients_own_or_the_servers_at_the_limits(pull, tmp_path):
-    client = {"learning_rate": 0.5 / pull, "personal_learning_rate": 0.5 / (1 + pull), "proximal": pull}
+    client = {
+        "learning_rate": 0.5 / pull,
+        "personal_learning_rate": 0.5 / (1 + pull),
+        "proximal": pull,
+    }
     client |= {"inner_steps": 60, "batch_size": EACH}
     found = federate("pfedme", 1, client, {}, tmp_path, SOURCE, 2, kind=QuadraticPFedMe)
     for k in range(2):
@@ -80,15 +97,22 @@ def test_pfedmes_personal_points_are_the_clients_own_or_the_servers_at_the_limit
         np.testing.assert_allclose(found.personal[k].posterior.mean, limit, atol=2e-3)
 
 
-@pytest.mark.parametrize(("beta", "merged"), [(0.5, [1.0, 10.5]), (1.0, [2.0, 11.0]), (2.0, [4.0, 12.0])])
+@pytest.mark.parametrize(
+    ("beta", "merged"), [(0.5, [1.0, 10.5]), (1.0, [2.0, 11.0]), (2.0, [4.0, 12.0])]
+)
 def test_pfedmes_server_goes_towards_the_average_or_beyond(beta, merged):
     settings = settings_of("pfedme").model_validate(
         {"experiment": "test", "strategy": "pfedme", "merge": {"beta": beta}}
     )
     replies = [
-        Reply(k, 1, 0, Payload(Posterior(np.array(mean))), {}) for k, mean in enumerate([[1.0, 8.0], [3.0, 14.0]])
+        Reply(k, 1, 0, Payload(Posterior(np.array(mean))), {})
+        for k, mean in enumerate([[1.0, 8.0], [3.0, 14.0]])
     ]
-    found = method("pfedme").strategy(settings).merge(replies, np.array([0.5, 0.5]), Posterior(np.array([0.0, 10.0])))
+    found = (
+        method("pfedme")
+        .strategy(settings)
+        .merge(replies, np.array([0.5, 0.5]), Posterior(np.array([0.0, 10.0])))
+    )
     assert found.mean.tolist() == merged
 
 
@@ -96,9 +120,24 @@ def test_pfedmes_server_goes_towards_the_average_or_beyond(beta, merged):
 def test_perfedavg_finds_the_best_point_to_adapt_from(variant, power, tmp_path):
     """A step of one's own leaves a/2 (1 - alpha a)^2 |w - c|^2: w is the mean of the c_k with weights a_k (1 - alpha
     a_k)^2; to first order, which forgets that the step depends on w, with weights a_k (1 - alpha a_k)."""
-    alpha, beta = 0.4, 1.0
-    client = {"learning_rate": beta, "inner_learning_rate": alpha, "variant": variant, "batch_size": EACH}
-    found = federate("perfedavg", 50, client, {"weighting": "equal"}, tmp_path, SOURCE, 2, kind=QuadraticPerFedAvg)
+    alpha = 0.4
+    beta = 1.0
+    client = {
+        "learning_rate": beta,
+        "inner_learning_rate": alpha,
+        "variant": variant,
+        "batch_size": EACH,
+    }
+    found = federate(
+        "perfedavg",
+        50,
+        client,
+        {"weighting": "equal"},
+        tmp_path,
+        SOURCE,
+        2,
+        kind=QuadraticPerFedAvg,
+    )
     slope = [a * (1 - alpha * a) ** power for a in CURVATURE]
     w = weighted(slope)
     np.testing.assert_allclose(found.server.mean, w, atol=1e-4)
@@ -121,7 +160,9 @@ def test_differences_of_gradients_are_the_hessian_times_the_gradient(difference,
     weights = one.flat.checked(start.posterior.mean)
 
     def loss(theta, batch):
-        logits = functional_call(one.flat.module, one.flat.named_parameters(theta), (batch[0].double(),))
+        logits = functional_call(
+            one.flat.module, one.flat.named_parameters(theta), (batch[0].double(),)
+        )
         return torch.nn.functional.cross_entropy(logits, batch[1])
 
     def slope(theta, batch):
@@ -139,13 +180,20 @@ def test_differences_of_gradients_are_the_hessian_times_the_gradient(difference,
 
 def test_a_step_of_perfedavg_is_down_the_loss_after_adaptation(tmp_path):
     """With all examples in every minibatch: the gradient of f(w - alpha grad f(w)), by autograd through the step."""
-    words = ["client.epochs=1", "client.batch_size=1000", "client.learning_rate=0.1", "client.inner_learning_rate=0.5"]
+    words = [
+        "client.epochs=1",
+        "client.batch_size=1000",
+        "client.learning_rate=0.1",
+        "client.inner_learning_rate=0.5",
+    ]
     one, start = client_of("perfedavg", tmp_path, *SMALL, *words, "client.adapt_steps=2")
     reply, own = fit(one, start)
     task = one.task(config_of(one))
 
     def loss(theta):
-        logits = functional_call(one.flat.module, one.flat.named_parameters(theta), (task.inputs.double(),))
+        logits = functional_call(
+            one.flat.module, one.flat.named_parameters(theta), (task.inputs.double(),)
+        )
         return torch.nn.functional.cross_entropy(logits, task.labels)
 
     def adapted(theta):
@@ -155,18 +203,29 @@ def test_a_step_of_perfedavg_is_down_the_loss_after_adaptation(tmp_path):
     (gradient,) = torch.autograd.grad(loss(adapted(here)), here)
     point = (here - 0.1 * gradient).detach().requires_grad_()
     np.testing.assert_allclose(reply.posterior.mean, point.detach().numpy(), atol=1e-5)
-    np.testing.assert_allclose(own.posterior.mean, adapted(adapted(point)).detach().numpy(), atol=1e-5)
+    np.testing.assert_allclose(
+        own.posterior.mean, adapted(adapted(point)).detach().numpy(), atol=1e-5
+    )
 
 
 @pytest.mark.parametrize(("variant", "gradients"), [("first-order", 2), ("hessian-free", 4)])
-def test_each_step_of_perfedavg_has_minibatches_of_its_own(variant, gradients, tmp_path, monkeypatch):
-    one, start = client_of("perfedavg", tmp_path, *SMALL, "client.batch_size=4", f"client.variant={variant}")
-    seen, plain = [], one.gradient_at
-    monkeypatch.setattr(one, "gradient_at", lambda weights, batch: (seen.append(batch[0]), plain(weights, batch))[1])
+def test_each_step_of_perfedavg_has_minibatches_of_its_own(
+    variant, gradients, tmp_path, monkeypatch
+):
+    one, start = client_of(
+        "perfedavg", tmp_path, *SMALL, "client.batch_size=4", f"client.variant={variant}"
+    )
+    seen = []
+    plain = one.gradient_at
+    monkeypatch.setattr(
+        one, "gradient_at", lambda weights, batch: (seen.append(batch[0]), plain(weights, batch))[1]
+    )
     fit(one, start)
     steps = [seen[i : i + gradients] for i in range(0, len(seen) - 1, gradients)]
     expected = list(one.task(config_of(one)).batches())
-    assert len(steps) == len(expected) and len(seen) == gradients * len(steps) + 1  # and one to adapt
+    assert (
+        len(steps) == len(expected) and len(seen) == gradients * len(steps) + 1
+    )  # and one to adapt
     for (inner, outer, *third), (inputs, _) in zip(steps, expected, strict=True):
         assert torch.equal(outer, inputs) and not torch.equal(inner, outer)
         assert all(torch.equal(third[0], side) and not torch.equal(side, inner) for side in third)
@@ -174,9 +233,12 @@ def test_each_step_of_perfedavg_has_minibatches_of_its_own(variant, gradients, t
 
 def test_adaptation_is_the_clients_own_affair(tmp_path):
     """What is sent does not depend on it, batch norm's statistics included."""
-    sent, kept = [], []
+    sent = []
+    kept = []
     for steps in (0, 3):
-        one, start = client_of("perfedavg", tmp_path / str(steps), *BATCH_NORM, f"client.adapt_steps={steps}")
+        one, start = client_of(
+            "perfedavg", tmp_path / str(steps), *BATCH_NORM, f"client.adapt_steps={steps}"
+        )
         reply, own = fit(one, start)
         sent.append(reply)
         kept.append(own)

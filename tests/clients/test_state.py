@@ -46,9 +46,13 @@ def test_a_client_goes_back_to_where_the_server_is(tmp_path):
 def test_a_client_of_a_simulation_keeps_nothing_in_flowers_state(tmp_path):
     """Flower holds the states of all clients in one process."""
     settings = compose(settings_of, "demo", "fedivon-personal")
-    part, state = partition_of(settings, {"partition-id": 3, "num-partitions": 20}), RecordDict()
+    part = partition_of(settings, {"partition-id": 3, "num-partitions": 20})
+    state = RecordDict()
     client = method("fedivon-personal").client(settings, part, state, tmp_path / "own")
-    for shared, names in (({"client-state": str(tmp_path / "run")}, set()), ({}, {"memory", "memory-note"})):
+    for shared, names in (
+        ({"client-state": str(tmp_path / "run")}, set()),
+        ({}, {"memory", "memory-note"}),
+    ):
         memory = client.memory(shared)
         memory.keep(5, kept(5))
         assert set(state) == names and client.memory(shared).recall(5)["v"][0] == 5
@@ -64,8 +68,16 @@ def test_a_long_run_leaves_a_client_with_three_rounds_at_most(tmp_path):
     for number in range(1, 7):
         client = method("fedivon-personal").client(settings, part, RecordDict(), tmp_path)
         arrays = client.codec.encode(start)
-        config = {"keys": list(arrays), "round": number, "learning-rate": 0.1, "total-examples": 100}
-        client.fit(list(arrays.values()), config | {"last-merged": number - 1, "last-saved": 2 * (number > 2)})
+        config = {
+            "keys": list(arrays),
+            "round": number,
+            "learning-rate": 0.1,
+            "total-examples": 100,
+        }
+        client.fit(
+            list(arrays.values()),
+            config | {"last-merged": number - 1, "last-saved": 2 * (number > 2)},
+        )
         found.append(sorted(int(path.stem[-6:]) for path in tmp_path.rglob("round-*")))
     assert found == [[1], [1, 2], [2, 3], [2, 3, 4], [2, 4, 5], [2, 5, 6]]
 
@@ -78,19 +90,27 @@ def test_a_file_that_was_damaged_or_is_of_another_version_is_named(tmp_path):
     assert Memory(None, tmp_path).recall(4)["v"].tolist() == [4.0] * 3
     flipped = bytearray(whole)
     flipped[-1] ^= 1
-    for data, says in ((bytes(flipped), "is damaged"), (whole[:-4], "cannot be read"), (b"", "cannot be read")):
+    for data, says in (
+        (bytes(flipped), "is damaged"),
+        (whole[:-4], "cannot be read"),
+        (b"", "cannot be read"),
+    ):
         path.write_bytes(data)
         with pytest.raises(ValueError, match=f"{says}.*{path.name}"):
             Memory(None, tmp_path).recall(4)
     save_file({"v": np.ones(2)}, path, {"version": "9"})
     with pytest.raises(
-        ValueError, match=r"is of version 9, not 1: go on with the version of FedIvon that began the run"
+        ValueError,
+        match=r"is of version 9, not 1: go on with the version of FedIvon that began the run",
     ):
         Memory(None, tmp_path).recall(4)
 
 
 @settings_of_examples(deadline=None, max_examples=25)
-@given(arrays(np.float32, st.integers(0, 5)), arrays(np.int64, st.tuples(st.integers(0, 3), st.integers(1, 3))))
+@given(
+    arrays(np.float32, st.integers(0, 5)),
+    arrays(np.int64, st.tuples(st.integers(0, 3), st.integers(1, 3))),
+)
 def test_whatever_is_kept_comes_back_as_it_was(tmp_path_factory, one, other):
     folder = tmp_path_factory.mktemp("kept")
     Memory(None, folder).keep(1, {"one": one, "other": other, "scalar": np.float64(2.5)})
@@ -115,17 +135,35 @@ def rounds(strategy, tmp_path, numbers, restart=False, **overrides):
     part = partition_of(settings, {"partition-id": 3, "num-partitions": 20})
     flat = prepare(settings)[0]
     start = method(strategy).strategy(settings).begin(flat.mean())
-    state, results = RecordDict(), []
+    state = RecordDict()
+    results = []
     for number, last in numbers:
         state = RecordDict() if restart else state
         client = method(strategy).client(settings, part, state, tmp_path)
         arrays = client.codec.encode(start)
-        config = {"keys": list(arrays), "round": number, "learning-rate": settings.client.learning_rate}
-        results.append(client.fit(list(arrays.values()), config | {"last-merged": last, "total-examples": 100})[0])
+        config = {
+            "keys": list(arrays),
+            "round": number,
+            "learning-rate": settings.client.learning_rate,
+        }
+        results.append(
+            client.fit(
+                list(arrays.values()), config | {"last-merged": last, "total-examples": 100}
+            )[0]
+        )
     return results
 
 
-STATEFUL = ["bayes-admm", "bregman-admm", "pvi", "fed-admm", "feddyn", "fedlap", "fedlap-cov", "scaffold"]
+STATEFUL = [
+    "bayes-admm",
+    "bregman-admm",
+    "pvi",
+    "fed-admm",
+    "feddyn",
+    "fedlap",
+    "fedlap-cov",
+    "scaffold",
+]
 
 
 @pytest.mark.parametrize("strategy", STATEFUL)

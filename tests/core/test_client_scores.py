@@ -10,7 +10,8 @@ RNG = np.random.default_rng(0)
 
 
 def tally(size: int) -> tuple[Tally, np.ndarray, np.ndarray]:
-    probabilities, labels = RNG.dirichlet(np.ones(3), size), RNG.integers(0, 3, size)
+    probabilities = RNG.dirichlet(np.ones(3), size)
+    labels = RNG.integers(0, 3, size)
     return Tally.of(probabilities, labels), probabilities, labels
 
 
@@ -24,15 +25,22 @@ def test_tallies_come_out_as_they_went_in():
 
 
 def test_scores_are_of_all_examples_together_and_say_whose_they_are():
-    first, second = tally(4), tally(30)
+    first = tally(4)
+    second = tally(30)
     record = gathered(
-        {3: {"gm": {"mean": first[0]}, "pm": {"mean": first[0]}}, 1: {"gm": {"mean": second[0]}}}, {1: 10, 3: 90}, 32
+        {3: {"gm": {"mean": first[0]}, "pm": {"mean": first[0]}}, 1: {"gm": {"mean": second[0]}}},
+        {1: 10, 3: 90},
+        32,
     )
-    together = Tally.of(np.concatenate([second[1], first[1]]), np.concatenate([second[2], first[2]])).scores()
+    together = Tally.of(
+        np.concatenate([second[1], first[1]]), np.concatenate([second[2], first[2]])
+    ).scores()
     assert record["gm"]["clients_before_training"]["mean"] == pytest.approx(together)
     assert [c["partition"] for c in record["gm"]["clients_before_training"]["by_client"]] == [1, 3]
     personal = record["pm"]["clients_after_training"]
-    assert personal["mean"] == first[0].scores() and personal["over_clients"]["mean"]["clients"] == 1
+    assert (
+        personal["mean"] == first[0].scores() and personal["over_clients"]["mean"]["clients"] == 1
+    )
     assert "mc" not in personal
     assert gathered({}, {}, 32) == {}
 

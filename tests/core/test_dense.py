@@ -8,8 +8,13 @@ from fedivon_app.core.dense import Dense, Diverged, dual_step, merge, no_dual, s
 from fedivon_app.core.regression import LogisticRegression, Ridge, SoftmaxRegression
 
 RNG = np.random.default_rng(0)
-K, SIZE, DELTA = 4, 5, 25.0
-DATA = [(RNG.standard_normal((12, SIZE)) * RNG.uniform(0.3, 2, SIZE), RNG.standard_normal(12)) for _ in range(K)]
+K = 4
+SIZE = 5
+DELTA = 25.0
+DATA = [
+    (RNG.standard_normal((12, SIZE)) * RNG.uniform(0.3, 2, SIZE), RNG.standard_normal(12))
+    for _ in range(K)
+]
 LOSSES = [Ridge(x, y) for x, y in DATA]
 
 
@@ -19,9 +24,13 @@ def pooled() -> Dense:
 
 
 def rounds(number, rho, step, alpha=None, space="natural", start=None):
-    server, duals = start or Dense.isotropic(SIZE, DELTA), [no_dual(SIZE) for _ in range(K)]
+    server = start or Dense.isotropic(SIZE, DELTA)
+    duals = [no_dual(SIZE) for _ in range(K)]
     for _ in range(number):
-        own = [solve_client(loss, server, dual, rho, step=1.0) for loss, dual in zip(LOSSES, duals, strict=True)]
+        own = [
+            solve_client(loss, server, dual, rho, step=1.0)
+            for loss, dual in zip(LOSSES, duals, strict=True)
+        ]
         steps = [dual_step(q, server, step, space) for q in own]
         duals = [(v + dv, m + dm) for (v, m), (dv, dm) in zip(duals, steps, strict=True)]
         total = sum(v for v, _ in duals), sum(m for _, m in duals)
@@ -31,7 +40,10 @@ def rounds(number, rho, step, alpha=None, space="natural", start=None):
 
 def gap(server: Dense) -> float:
     exact = pooled()
-    return np.abs(server.mean - exact.mean).max() + np.abs(server.precision - exact.precision).max() / DELTA
+    return (
+        np.abs(server.mean - exact.mean).max()
+        + np.abs(server.precision - exact.precision).max() / DELTA
+    )
 
 
 def test_one_round_reaches_the_pooled_ridge_posterior():
@@ -47,18 +59,25 @@ def test_other_starts_and_other_steps_take_longer():
 
 def test_a_client_solves_its_problem():
     """At the solution both equations of the problem hold, for a loss that is not quadratic too."""
-    x, labels = RNG.standard_normal((30, 3)), RNG.integers(0, 3, 30)
-    loss, server, rho = SoftmaxRegression(x, labels, 3), Dense.isotropic(9, 2.0), 0.5
-    v, matrix = RNG.standard_normal(9) * 0.1, 0.1 * np.eye(9)
+    x = RNG.standard_normal((30, 3))
+    labels = RNG.integers(0, 3, 30)
+    loss = SoftmaxRegression(x, labels, 3)
+    server = Dense.isotropic(9, 2.0)
+    rho = 0.5
+    v = RNG.standard_normal(9) * 0.1
+    matrix = 0.1 * np.eye(9)
     own = solve_client(loss, server, (v, matrix), rho, tolerance=1e-11, most=500)
     _, gradient, hessian = loss.expected(own)
-    np.testing.assert_allclose(rho * own.precision, hessian - matrix + rho * server.precision, atol=1e-6)
+    np.testing.assert_allclose(
+        rho * own.precision, hessian - matrix + rho * server.precision, atol=1e-6
+    )
     slope = gradient + v - matrix @ own.mean + rho * server.precision @ (own.mean - server.mean)
     np.testing.assert_allclose(slope, 0, atol=1e-6)
 
 
 def test_derivatives_are_those_of_autograd():
-    x, labels = RNG.standard_normal((7, 3)), RNG.integers(0, 4, 7)
+    x = RNG.standard_normal((7, 3))
+    labels = RNG.integers(0, 4, 7)
     theta = RNG.standard_normal(12)
     value, gradient, hessian = SoftmaxRegression(x, labels, 4).at(theta)
 
@@ -69,7 +88,9 @@ def test_derivatives_are_those_of_autograd():
     point = torch.from_numpy(theta).requires_grad_()
     assert value == pytest.approx(loss(point).item())
     np.testing.assert_allclose(gradient, torch.autograd.grad(loss(point), point)[0], atol=1e-10)
-    np.testing.assert_allclose(hessian, torch.autograd.functional.hessian(loss, point.detach()), atol=1e-10)
+    np.testing.assert_allclose(
+        hessian, torch.autograd.functional.hessian(loss, point.detach()), atol=1e-10
+    )
 
 
 @pytest.mark.parametrize("kind", ["ridge", "softmax"])
@@ -87,9 +108,12 @@ def test_expectations_are_those_over_the_weights(kind):
 
 def test_divergence_and_samples():
     a = RNG.standard_normal((4, 4))
-    one, other = Dense(np.ones(4), a @ a.T + np.eye(4)), Dense(np.zeros(4), 2 * np.eye(4))
+    one = Dense(np.ones(4), a @ a.T + np.eye(4))
+    other = Dense(np.zeros(4), 2 * np.eye(4))
     normal = [
-        torch.distributions.MultivariateNormal(torch.from_numpy(q.mean), precision_matrix=torch.from_numpy(q.precision))
+        torch.distributions.MultivariateNormal(
+            torch.from_numpy(q.mean), precision_matrix=torch.from_numpy(q.precision)
+        )
         for q in (one, other)
     ]
     assert one.kl(other) == pytest.approx(torch.distributions.kl_divergence(*normal).item())
@@ -106,7 +130,8 @@ def test_a_precision_that_is_not_positive_is_raised():
 
 def test_a_step_that_would_leave_the_cone_is_halved():
     """rho S = H - V + rho S_s = 1 - 2.9 + 2 = 0.1, where one step from S_s = 2 leaves 0.5 at least."""
-    loss, server = Ridge(np.eye(1), np.zeros(1)), Dense(np.ones(1), 2 * np.eye(1))
+    loss = Ridge(np.eye(1), np.zeros(1))
+    server = Dense(np.ones(1), 2 * np.eye(1))
     own = solve_client(loss, server, (np.zeros(1), np.array([[2.9]])), 1.0, step=1.0)
     assert own.precision[0, 0] == pytest.approx(0.1)
     assert own.mean[0] == pytest.approx(2.0 / 0.1)  # (H - V + S_s) m = S_s m_s
@@ -114,26 +139,36 @@ def test_a_step_that_would_leave_the_cone_is_halved():
 
 def test_a_problem_without_a_solution_is_told():
     """H - V + rho S_s = 1 - 4 + 2 is negative: the objective falls for ever as the posterior widens."""
-    loss, server = Ridge(np.eye(1), np.zeros(1)), Dense(np.ones(1), 2 * np.eye(1))
+    loss = Ridge(np.eye(1), np.zeros(1))
+    server = Dense(np.ones(1), 2 * np.eye(1))
     with pytest.raises(Diverged, match="has no solution nearby: take fewer VON steps"):
         solve_client(loss, server, (np.zeros(1), np.array([[4.0]])), 1.0, step=1.0, most=2000)
 
 
 def test_the_dual_of_moments_is_an_ascent():
     """A client surer than the server, of the same mean, gains a positive V: what its curvature will be in the end."""
-    server, own = Dense(np.ones(1), np.eye(1)), Dense(np.ones(1), 4 * np.eye(1))
+    server = Dense(np.ones(1), np.eye(1))
+    own = Dense(np.ones(1), 4 * np.eye(1))
     v, matrix = dual_step(own, server, 0.5, "expectation")
     assert v[0] == 0 and matrix[0, 0] == pytest.approx(-2 * 0.5 * (1 / 4 - 1))
 
 
 def test_logistic_regression_is_softmax_regression_with_one_logit_at_zero():
-    x, labels = RNG.standard_normal((9, 2)), np.arange(9) % 2
-    one, two = LogisticRegression(x, labels), SoftmaxRegression(x, labels, 2)
+    x = RNG.standard_normal((9, 2))
+    labels = np.arange(9) % 2
+    one = LogisticRegression(x, labels)
+    two = SoftmaxRegression(x, labels, 2)
     theta = RNG.standard_normal(2)
     pair = np.stack([np.zeros(2), theta], axis=1).reshape(-1)
     second = np.array([1, 3])
     for mine, other in zip(one.at(theta), two.at(pair), strict=True):
-        part = other if np.ndim(other) == 0 else other[second] if np.ndim(other) == 1 else other[np.ix_(second, second)]
+        part = (
+            other
+            if np.ndim(other) == 0
+            else other[second]
+            if np.ndim(other) == 1
+            else other[np.ix_(second, second)]
+        )
         np.testing.assert_allclose(mine, part, atol=1e-12)
     q = Dense(theta, np.array([[2.0, 0.5], [0.5, 1.0]]))
     drawn = [one.at(draw) for draw in q.samples(RNG.standard_normal((40_000, 2)))]

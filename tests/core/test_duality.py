@@ -5,7 +5,8 @@ import numpy as np
 from fedivon_app.core.duality import bounded, dual_step, reference
 from fedivon_app.core.posterior import Posterior
 
-OWN, SERVER = Posterior([2.0, -1.0], [3.0, 5.0]), Posterior([1.0, 0.5], [2.0, 4.0])
+OWN = Posterior([2.0, -1.0], [3.0, 5.0])
+SERVER = Posterior([1.0, 0.5], [2.0, 4.0])
 
 
 def test_the_natural_step_is_the_difference_of_natural_parameters():

@@ -59,7 +59,8 @@ def test_the_flat_view_changes_no_output():
 
 
 def test_gradients_accumulate_in_the_flat_gradient():
-    flat, reference = Flat(small()), small()
+    flat = Flat(small())
+    reference = small()
     inputs = torch.rand(5, 3)
     reference(inputs).square().sum().backward()
     expected = torch.cat([parameter.grad.reshape(-1) for parameter in reference.parameters()])

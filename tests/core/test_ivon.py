@@ -31,7 +31,10 @@ def train(optimizer_class, steps: int, split_groups: bool = False, mc_samples: i
     model = small_network()
     parameters = model.parameters()
     if split_groups:
-        parameters = [{"params": model[0].parameters()}, {"params": model[2].parameters(), "lr": 0.02, "ess": 300.0}]
+        parameters = [
+            {"params": model[0].parameters()},
+            {"params": model[2].parameters(), "lr": 0.02, "ess": 300.0},
+        ]
     options = {"lr": 0.1, "ess": 500.0, "beta2": 0.99, "mc_samples": mc_samples} | options
     optimizer = optimizer_class(parameters, **options)
     torch.manual_seed(1)
@@ -60,7 +63,9 @@ def test_equals_the_reference_package_over_200_steps(options):
     ours, our_optimizer = train(IVON, 200, **options)
     theirs, their_optimizer = train(reference.IVON, 200, **options)
     vector = nn.utils.parameters_to_vector
-    torch.testing.assert_close(vector(ours.parameters()), vector(theirs.parameters()), rtol=1e-4, atol=2e-6)
+    torch.testing.assert_close(
+        vector(ours.parameters()), vector(theirs.parameters()), rtol=1e-4, atol=2e-6
+    )
     their_hess = torch.cat([group["hess"] for group in their_optimizer.param_groups])
     torch.testing.assert_close(our_optimizer.hess, their_hess, rtol=1e-4, atol=1e-6)
 
@@ -79,7 +84,9 @@ def fit(theta: nn.Parameter, loss, steps=5000, **options) -> Posterior:
             loss().backward()
         optimizer.step()
     found = optimizer.posterior()
-    return Posterior(*(array.reshape(REPLICAS, -1).mean(0) for array in (found.mean, found.precision)))
+    return Posterior(
+        *(array.reshape(REPLICAS, -1).mean(0) for array in (found.mean, found.precision))
+    )
 
 
 def fit_quadratic(**options) -> Posterior:
@@ -104,10 +111,13 @@ def test_posterior_of_bayesian_linear_regression(antithetic):
     delta = 10.0
     exact_precision = np.diag(orthogonal.T @ orthogonal) + delta
     exact_mean = (orthogonal.T @ response) / exact_precision
-    design, target = torch.tensor(orthogonal, dtype=torch.float32), torch.tensor(response, dtype=torch.float32)
+    design = torch.tensor(orthogonal, dtype=torch.float32)
+    target = torch.tensor(response, dtype=torch.float32)
     weights = nn.Parameter(torch.zeros(REPLICAS, 4))
     options = {"ess": 200, "weight_decay": delta / 200, "antithetic": antithetic}
-    found = fit(weights, lambda: 0.5 * (weights @ design.T - target).square().mean(1).sum(), **options)
+    found = fit(
+        weights, lambda: 0.5 * (weights @ design.T - target).square().mean(1).sum(), **options
+    )
     np.testing.assert_allclose(found.mean, exact_mean, atol=0.005)
     np.testing.assert_allclose(found.precision, exact_precision, rtol=0.03)
 
@@ -115,8 +125,11 @@ def test_posterior_of_bayesian_linear_regression(antithetic):
 @SAMPLING
 def test_a_gaussian_prior_gives_the_closed_form(antithetic):
     """s = ess a + s_p, m = (ess a c + s_p m_p) / s."""
-    prior = Posterior(np.tile([0.0, 1.0, -1.0, 2.0], REPLICAS), np.tile([5.0, 10.0, 40.0, 10.0], REPLICAS))
-    prior_mean, prior_precision = prior.mean[:4], prior.precision[:4]
+    prior = Posterior(
+        np.tile([0.0, 1.0, -1.0, 2.0], REPLICAS), np.tile([5.0, 10.0, 40.0, 10.0], REPLICAS)
+    )
+    prior_mean = prior.mean[:4]
+    prior_precision = prior.precision[:4]
     found = fit_quadratic(ess=10, prior=prior, antithetic=antithetic)
     precision = 10 * CURVATURE.numpy() + prior_precision
     mean = (10 * CURVATURE.numpy() * CENTRE.numpy() + prior_precision * prior_mean) / precision
@@ -126,12 +139,17 @@ def test_a_gaussian_prior_gives_the_closed_form(antithetic):
 
 def test_duals_give_the_closed_form():
     """s = ess (a - u) + s_p, m = (ess (a c - v) + s_p m_p) / s; the hessian may be negative, the precision not."""
-    prior = Posterior(np.tile([0.0, 1.0, -1.0, 2.0], REPLICAS), np.tile([5.0, 10.0, 40.0, 10.0], REPLICAS))
-    prior_mean, prior_precision = prior.mean[:4], prior.precision[:4]
+    prior = Posterior(
+        np.tile([0.0, 1.0, -1.0, 2.0], REPLICAS), np.tile([5.0, 10.0, 40.0, 10.0], REPLICAS)
+    )
+    prior_mean = prior.mean[:4]
+    prior_precision = prior.precision[:4]
     dual = np.array([0.3, -0.2, 0.5, 0.0], np.float32), np.array([0.7, 0.4, 0.5, -1.0], np.float32)
     found = fit_quadratic(ess=10, prior=prior, dual=[np.tile(vector, REPLICAS) for vector in dual])
     precision = 10 * (CURVATURE.numpy() - dual[1]) + prior_precision
-    mean = (10 * (CURVATURE.numpy() * CENTRE.numpy() - dual[0]) + prior_precision * prior_mean) / precision
+    mean = (
+        10 * (CURVATURE.numpy() * CENTRE.numpy() - dual[0]) + prior_precision * prior_mean
+    ) / precision
     np.testing.assert_allclose(found.mean, mean, atol=0.01)
     np.testing.assert_allclose(found.precision, precision, rtol=0.03)
 
@@ -141,7 +159,8 @@ def test_antithetic_samples_come_in_mirrored_pairs():
     optimizer = IVON([theta], lr=0.1, ess=100, beta2=0.9, antithetic=True)
     epsilons = []
     for _ in range(4):  # the mean and the precision move between the two of a pair
-        mean, deviation = theta.detach().clone(), optimizer.precision.rsqrt()
+        mean = theta.detach().clone()
+        deviation = optimizer.precision.rsqrt()
         with optimizer.sampled_params(train=True):
             epsilons.append((theta.detach() - mean) / deviation)
             (3 * theta).sum().backward()
@@ -165,8 +184,10 @@ def test_a_restored_optimizer_begins_a_new_pair():
     def optimizer_of(theta) -> IVON:
         return IVON([theta], lr=0.1, ess=100, antithetic=True)
 
-    first, other = nn.Parameter(torch.zeros(50)), nn.Parameter(torch.zeros(50))
-    used, fresh = optimizer_of(first), optimizer_of(other)
+    first = nn.Parameter(torch.zeros(50))
+    other = nn.Parameter(torch.zeros(50))
+    used = optimizer_of(first)
+    fresh = optimizer_of(other)
     step(used, first)
     state = used.state_dict()
     for optimizer in (used, fresh):
@@ -183,7 +204,9 @@ def test_the_hessian_of_an_antithetic_pair_does_not_see_the_slope():
 
     def after_one_step(centre: float, antithetic: bool):
         theta = nn.Parameter(torch.zeros(50))
-        optimizer = IVON([theta], lr=0.0, ess=100, beta2=0.9, weight_decay=0, mc_samples=2, antithetic=antithetic)
+        optimizer = IVON(
+            [theta], lr=0.0, ess=100, beta2=0.9, weight_decay=0, mc_samples=2, antithetic=antithetic
+        )
         torch.manual_seed(5)
         for _ in range(2):
             with optimizer.sampled_params(train=True):
@@ -194,7 +217,9 @@ def test_the_hessian_of_an_antithetic_pair_does_not_see_the_slope():
 
     near, epsilon = after_one_step(0.0, True)
     found = 2.0 * epsilon**2
-    torch.testing.assert_close(near, 0.9 + 0.1 * found + 0.5 * 0.01 * (1 - found) ** 2, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        near, 0.9 + 0.1 * found + 0.5 * 0.01 * (1 - found) ** 2, rtol=1e-4, atol=1e-5
+    )
     torch.testing.assert_close(after_one_step(30.0, True)[0], near, rtol=1e-3, atol=1e-3)
     assert float((after_one_step(30.0, False)[0] - after_one_step(0.0, False)[0]).abs().mean()) > 1
 
@@ -208,14 +233,18 @@ def step_with(optimizer, parameter, gradient):
 @settings(max_examples=60, deadline=None)
 @given(
     gradients=st.lists(
-        st.lists(st.floats(-(2.0**50), 2.0**50, width=32), min_size=3, max_size=3), min_size=1, max_size=40
+        st.lists(st.floats(-(2.0**50), 2.0**50, width=32), min_size=3, max_size=3),
+        min_size=1,
+        max_size=40,
     ),
     beta2=st.sampled_from([0.0, 0.5, 0.9, 0.999, 0.99999]),
     weight_decay=st.sampled_from([1e-8, 1e-4, 1.0]),
 )
 def test_precision_stays_positive_under_hostile_gradients(gradients, beta2, weight_decay):
     theta = nn.Parameter(torch.zeros(3))
-    optimizer = IVON([theta], lr=0.1, ess=100, hess_init=1e-3, beta2=beta2, weight_decay=weight_decay)
+    optimizer = IVON(
+        [theta], lr=0.1, ess=100, hess_init=1e-3, beta2=beta2, weight_decay=weight_decay
+    )
     for gradient in gradients:
         step_with(optimizer, theta, torch.tensor(gradient))
         precision = optimizer.precision
@@ -261,7 +290,9 @@ def test_state_dict_round_trip_continues_the_same_way():
             nn.functional.cross_entropy(m(INPUTS), LABELS).backward()
         o.step()
     np.testing.assert_array_equal(optimizer.posterior().mean, other.posterior().mean)
-    np.testing.assert_allclose(optimizer.posterior().precision, other.posterior().precision, rtol=1e-6)
+    np.testing.assert_allclose(
+        optimizer.posterior().precision, other.posterior().precision, rtol=1e-6
+    )
     with pytest.raises(ValueError, match="other parameter groups"):
         IVON([nn.Parameter(torch.zeros(3))], lr=0.1, ess=1).load_state_dict(state)
 
@@ -367,5 +398,7 @@ with optimizer.sampled_params(train=True):
 optimizer.step()
 print("torch._dynamo" in sys.modules)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert done.stdout == "False\n"

@@ -21,7 +21,8 @@ def test_for_a_linear_model_it_is_the_diagonal_of_the_hessian():
     start = flat.vector.clone()
 
     def loss(vector):
-        weight, bias = vector[:12].view(3, 4), vector[12:]
+        weight = vector[:12].view(3, 4)
+        bias = vector[12:]
         return cross_entropy(inputs @ weight.T + bias, labels)
 
     expected = torch.autograd.functional.hessian(loss, start).diagonal()
@@ -36,13 +37,17 @@ def test_empirical_is_the_mean_of_squared_gradients():
         flat.zero_gradient()
         cross_entropy(flat.module(inputs[row : row + 1]), labels[row : row + 1]).backward()
         squares += flat.gradient.square() / 11
-    torch.testing.assert_close(curvature_diagonal(flat, inputs, labels, "empirical"), squares, rtol=1e-4, atol=1e-8)
+    torch.testing.assert_close(
+        curvature_diagonal(flat, inputs, labels, "empirical"), squares, rtol=1e-4, atol=1e-8
+    )
 
 
 def test_drawn_labels_give_the_same_on_average():
     flat, inputs, labels = network()
     torch.manual_seed(1)
-    drawn = torch.stack([curvature_diagonal(flat, inputs, labels, "fisher") for _ in range(600)]).mean(0)
+    drawn = torch.stack(
+        [curvature_diagonal(flat, inputs, labels, "fisher") for _ in range(600)]
+    ).mean(0)
     torch.testing.assert_close(drawn, curvature_diagonal(flat, inputs, labels), rtol=0.1, atol=2e-3)
 
 

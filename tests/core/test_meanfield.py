@@ -28,13 +28,18 @@ def test_the_divergence_and_its_gradients_are_those_of_autograd(way):
     """KL(self || other) as a prior, and KL(other || self) as something to fit."""
     (mean, other_mean), (sigma, other_sigma) = random_gaussians()
     own = Gaussian(mean, sigma)
-    leaf_mean, leaf_rho = (parameter.detach().clone().requires_grad_() for parameter in own.parameters())
-    q, p = Normal(leaf_mean, softplus(leaf_rho)), Normal(other_mean, other_sigma)
+    leaf_mean, leaf_rho = (
+        parameter.detach().clone().requires_grad_() for parameter in own.parameters()
+    )
+    q = Normal(leaf_mean, softplus(leaf_rho))
+    p = Normal(other_mean, other_sigma)
     expected = kl_divergence(*((q, p) if way == "divergence" else (p, q))).sum()
     (3.0 * expected).backward()
     if way == "divergence":
         own.add_divergence(other_mean, other_sigma.pow(-2), 3.0)
-        torch.testing.assert_close(divergence(mean, own.sigma, other_mean, other_sigma.pow(-2)), expected.detach())
+        torch.testing.assert_close(
+            divergence(mean, own.sigma, other_mean, other_sigma.pow(-2)), expected.detach()
+        )
     else:
         own.add_fit(other_mean, other_sigma.square(), 3.0)
     torch.testing.assert_close(own.mean.grad, leaf_mean.grad, rtol=1e-4, atol=1e-4)
@@ -73,8 +78,10 @@ def test_a_draw_moves_its_part_alone_and_gives_the_gradients_of_autograd(part):
     place = PARTS[part](flat)
     rng = np.random.default_rng(1)
     posterior = Posterior(rng.standard_normal(len(flat)), rng.uniform(1, 50, len(flat)))
-    inputs, labels = torch.randn(20, 6), torch.randint(0, 3, (20,))
-    before, field = flat.mean(), MeanField(flat, posterior, place)
+    inputs = torch.randn(20, 6)
+    labels = torch.randint(0, 3, (20,))
+    before = flat.mean()
+    field = MeanField(flat, posterior, place)
     expected = [torch.zeros(len(field)), torch.zeros(len(field))]
     for weight in (0.5, 2.0):  # two draws of one step
         field.draw()
@@ -82,11 +89,15 @@ def test_a_draw_moves_its_part_alone_and_gives_the_gradients_of_autograd(part):
         flat.zero_gradient()
         cross_entropy(flat.module(inputs), labels).backward()
         field.gather(weight)
-        mean, rho = (parameter.detach().clone().requires_grad_() for parameter in field.parameters())
+        mean, rho = (
+            parameter.detach().clone().requires_grad_() for parameter in field.parameters()
+        )
         epsilon = (theta[place] - mean.detach()) / softplus(rho.detach())
         drawn = theta.clone()
         drawn[place] = mean + softplus(rho) * epsilon
-        cross_entropy(functional_call(flat.module, flat.named_parameters(drawn), (inputs,)), labels).backward()
+        cross_entropy(
+            functional_call(flat.module, flat.named_parameters(drawn), (inputs,)), labels
+        ).backward()
         expected = [e + weight * leaf.grad for e, leaf in zip(expected, (mean, rho), strict=True)]
     for parameter, gradient in zip(field.parameters(), expected, strict=True):
         torch.testing.assert_close(parameter.grad, gradient, rtol=1e-3, atol=1e-5)
@@ -100,7 +111,8 @@ def test_draws_have_the_mean_and_the_deviation_and_less_of_it_with_less_noise():
     flat = Flat(nn.Linear(2, 1))
     posterior = Posterior(np.array([1.0, -2.0, 0.5]), np.array([1.0, 4.0, 100.0]))
     for noise in (1.0, 0.1):
-        field, draws = MeanField(flat, posterior, noise=noise), []
+        field = MeanField(flat, posterior, noise=noise)
+        draws = []
         for _ in range(4000):
             field.draw()
             draws.append(flat.mean())
@@ -128,9 +140,12 @@ def test_on_squares_the_precision_is_the_curvatures_diagonal_and_the_priors():
     flat = Flat(nn.Linear(3, 1, bias=False))
     x = torch.randn(12, 3) * torch.tensor([2.0, 1.0, 0.5])
     y = x @ torch.tensor([[1.0], [-1.0], [2.0]]) + 0.5 * torch.randn(12, 1)
-    prior_mean, prior_precision = torch.tensor([0.5, 0.0, -1.0]), torch.tensor([1.0, 3.0, 0.5])
+    prior_mean = torch.tensor([0.5, 0.0, -1.0])
+    prior_precision = torch.tensor([1.0, 3.0, 0.5])
     hessian = (x.T @ x + prior_precision.diag()).double()
-    exact = torch.linalg.solve(hessian, ((x.T @ y).flatten() + prior_precision * prior_mean).double())
+    exact = torch.linalg.solve(
+        hessian, ((x.T @ y).flatten() + prior_precision * prior_mean).double()
+    )
     field = MeanField(flat, Posterior(np.zeros(3), np.ones(3)))
     optimizer = torch.optim.Adam(field.parameters(), lr=0.05)
     schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.996)

@@ -7,7 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, brier_score_loss, log_loss, roc_auc_score
 
-from fedivon_app.core.metrics import Tally, auroc, classification, reliability, retention_curve, uncertainty
+from fedivon_app.core.metrics import (
+    Tally,
+    auroc,
+    classification,
+    reliability,
+    retention_curve,
+    uncertainty,
+)
 from fedivon_app.datasets.vision import torchvision_datasets
 
 modest = settings(deadline=None, max_examples=50)
@@ -55,7 +62,9 @@ def test_reliability_by_hand():
         np.testing.assert_array_equal(values, bins[name])
 
 
-@pytest.mark.parametrize(("confidence", "place"), [(1.0, 14), (14 / 15, 13), (14 / 15 + 1e-9, 14), (0.5, 7)])
+@pytest.mark.parametrize(
+    ("confidence", "place"), [(1.0, 14), (14 / 15, 13), (14 / 15 + 1e-9, 14), (0.5, 7)]
+)
 def test_a_bin_holds_its_upper_edge(confidence, place):
     tally = Tally.of(np.array([[confidence, 1 - confidence]]), np.array([0]))
     assert np.flatnonzero(tally.bin_count).tolist() == [place]
@@ -97,7 +106,9 @@ def test_pooled_tallies_are_the_tally_of_all(seed, sizes):
     cuts = np.cumsum(sizes)[:-1]
     parts = zip(np.split(probabilities, cuts), np.split(labels, cuts), strict=True)
     pooled = sum((Tally.of(*part) for part in parts), Tally())
-    assert pooled.scores() == pytest.approx(classification(probabilities, labels), rel=1e-9, abs=1e-12)
+    assert pooled.scores() == pytest.approx(
+        classification(probabilities, labels), rel=1e-9, abs=1e-12
+    )
 
 
 def test_pooled_ece_is_not_the_average_of_ece():
@@ -183,9 +194,12 @@ def test_auroc_by_hand():
 @given(seeds, st.integers(1, 50), st.integers(1, 50))
 def test_auroc_agrees_with_scikit_learn_ties_included(seed, count_in, count_out):
     rng = np.random.default_rng(seed)
-    inside, outside = rng.integers(0, 6, count_in), rng.integers(1, 8, count_out)
+    inside = rng.integers(0, 6, count_in)
+    outside = rng.integers(1, 8, count_out)
     truth = np.repeat([0, 1], [count_in, count_out])
-    assert auroc(inside, outside) == pytest.approx(roc_auc_score(truth, np.concatenate([inside, outside])))
+    assert auroc(inside, outside) == pytest.approx(
+        roc_auc_score(truth, np.concatenate([inside, outside]))
+    )
     assert auroc(inside, outside) + auroc(outside, inside) == pytest.approx(1)
 
 
@@ -208,12 +222,15 @@ def test_uncertainty_by_hand():
 @given(seeds, st.integers(1, 6), st.integers(1, 8), st.integers(2, 6))
 def test_uncertainty_is_the_trace_of_the_matrices_and_adds_up(seed, num_samples, count, classes):
     samples = np.random.default_rng(seed).dirichlet(np.full(classes, 0.4), (num_samples, count))
-    result, mean = uncertainty(samples), samples.mean(axis=0)
+    result = uncertainty(samples)
+    mean = samples.mean(axis=0)
     outer = np.einsum("mnc,mnd->mncd", samples, samples)
     diagonal = np.einsum("mnc,cd->mncd", samples, np.eye(classes))
     deviation = samples - mean
     aleatoric = np.trace((diagonal - outer).mean(axis=0), axis1=1, axis2=2)
-    epistemic = np.trace(np.einsum("mnc,mnd->ncd", deviation, deviation) / num_samples, axis1=1, axis2=2)
+    epistemic = np.trace(
+        np.einsum("mnc,mnd->ncd", deviation, deviation) / num_samples, axis1=1, axis2=2
+    )
     np.testing.assert_allclose(result["aleatoric"], aleatoric, atol=1e-12)
     np.testing.assert_allclose(result["epistemic"], epistemic, atol=1e-12)
     total = (mean * (1 - mean)).sum(axis=1)
@@ -232,9 +249,14 @@ def test_uncertainty_needs_samples_of_distributions():
 
 
 def test_retention_curve_by_hand():
-    correct, uncertain = [1, 0, 1, 1], [0.1, 0.9, 0.3, 0.2]
-    np.testing.assert_allclose(retention_curve(correct, uncertain, [0.25, 0.5, 0.75, 1]), [1, 1, 1, 0.75])
-    np.testing.assert_allclose(retention_curve(correct, [-u for u in uncertain], [0.25, 0.5, 1]), [0, 0.5, 0.75])
+    correct = [1, 0, 1, 1]
+    uncertain = [0.1, 0.9, 0.3, 0.2]
+    np.testing.assert_allclose(
+        retention_curve(correct, uncertain, [0.25, 0.5, 0.75, 1]), [1, 1, 1, 0.75]
+    )
+    np.testing.assert_allclose(
+        retention_curve(correct, [-u for u in uncertain], [0.25, 0.5, 1]), [0, 0.5, 0.75]
+    )
     assert retention_curve(correct, uncertain, [0.01]).tolist() == [1]
     assert retention_curve(correct, uncertain).shape == (20,)
 
@@ -243,7 +265,8 @@ def test_retention_curve_by_hand():
 @given(seeds, st.integers(1, 40))
 def test_retention_does_not_depend_on_the_order_of_the_examples(seed, count):
     rng = np.random.default_rng(seed)
-    correct, uncertain = rng.integers(0, 2, count), rng.integers(0, 4, count)
+    correct = rng.integers(0, 2, count)
+    uncertain = rng.integers(0, 4, count)
     order = rng.permutation(count)
     curve = retention_curve(correct, uncertain)
     np.testing.assert_allclose(curve, retention_curve(correct[order], uncertain[order]))

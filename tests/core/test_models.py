@@ -62,7 +62,11 @@ def test_small_images_do_not_vanish(name):
         ("lenet", (28, 28, 1), conv(1, 16, 5) + conv(16, 32, 5) + full(32 * 4 * 4, 128, 10)),
         ("lenet", (32, 32, 3), conv(3, 16, 5) + conv(16, 32, 5) + full(32 * 5 * 5, 128, 10)),
         ("lenet", (8, 8, 1), conv(1, 16, 5) + conv(16, 32, 5) + full(32 * 2 * 2, 128, 10)),
-        ("acar-cnn", (32, 32, 3), conv(3, 64, 5) + conv(64, 64, 5) + full(64 * 5 * 5, 384, 192, 10)),
+        (
+            "acar-cnn",
+            (32, 32, 3),
+            conv(3, 64, 5) + conv(64, 64, 5) + full(64 * 5 * 5, 384, 192, 10),
+        ),
         ("zenke-cnn", (32, 32, 3), 1_250_858),
         ("resnet20", (32, 32, 3), 269_722),
         ("resnet", (32, 32, 3), 269_722),
@@ -142,7 +146,8 @@ def test_shortcut_of_resnet_takes_every_second_pixel_and_adds_empty_channels():
 
 
 def test_dropout_works_in_training_only():
-    model, inputs = build("zenke-cnn", (32, 32, 3), 10), batch((32, 32, 3))
+    model = build("zenke-cnn", (32, 32, 3), 10)
+    inputs = batch((32, 32, 3))
     assert not torch.equal(model(inputs), model(inputs))
     model.eval()
     assert torch.equal(model(inputs), model(inputs))
@@ -153,7 +158,9 @@ def test_models_are_new_and_in_training_mode(name):
     model = build(name, (28, 28, 1), 10)
     assert all(part.training for part in model.modules())
     for key, buffer in model.named_buffers():
-        assert torch.equal(buffer, torch.ones_like(buffer) if key.endswith("var") else torch.zeros_like(buffer))
+        assert torch.equal(
+            buffer, torch.ones_like(buffer) if key.endswith("var") else torch.zeros_like(buffer)
+        )
 
 
 @pytest.mark.parametrize(
@@ -162,8 +169,16 @@ def test_models_are_new_and_in_training_mode(name):
         (("lenett", (28, 28, 1), 10), {}, "no model 'lenett'; did you mean 'lenet'"),
         (("transformer", (28, 28, 1), 10), {}, "choose from linear, mlp, lenet"),
         (("lenet", (60,), 10), {}, "needs images.*linear and mlp take them"),
-        (("lenet", (28, 28, 1), 10), {"chanels": 3}, "'lenet' has no option 'chanels'; did you mean 'channels'"),
-        (("resnet20", (28, 28, 1), 10), {"depth": 3}, "'resnet20' has no option 'depth' nor any other"),
+        (
+            ("lenet", (28, 28, 1), 10),
+            {"chanels": 3},
+            "'lenet' has no option 'chanels'; did you mean 'channels'",
+        ),
+        (
+            ("resnet20", (28, 28, 1), 10),
+            {"depth": 3},
+            "'resnet20' has no option 'depth' nor any other",
+        ),
         (("lenet", (28, 28, 1), 10), {"hidden": 0}, "hidden must be one or more positive"),
         (("mlp", (60,), 10), {"sizes": []}, "sizes must be one or more positive"),
         (("mlp", (60,), 10), {"activation": "rleu"}, "no activation 'rleu'; did you mean 'relu'"),
@@ -254,7 +269,9 @@ def test_dropout_comes_after_every_linear_and_convolution_layer(name, logits):
 
 
 def test_dropout_zeroes_its_share_of_a_layers_outputs():
-    model = with_dropout(nn.Sequential(nn.Linear(1, 10_000), nn.Identity(), nn.Linear(10_000, 1)), 0.3)
+    model = with_dropout(
+        nn.Sequential(nn.Linear(1, 10_000), nn.Identity(), nn.Linear(10_000, 1)), 0.3
+    )
     outputs = []
     model[1].register_forward_hook(lambda module, args, output: outputs.append(output))
     model.train()(torch.ones(1, 1))

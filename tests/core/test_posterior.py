@@ -17,11 +17,13 @@ def random_posterior(seed: int, size: int = 50) -> Posterior:
 
 
 def test_kl_is_that_of_torch_distributions():
-    p, q = random_posterior(0), random_posterior(1)
+    p = random_posterior(0)
+    q = random_posterior(1)
 
     def normal(posterior):
         return torch.distributions.Normal(
-            torch.tensor(posterior.mean).double(), torch.tensor(posterior.precision).double() ** -0.5
+            torch.tensor(posterior.mean).double(),
+            torch.tensor(posterior.precision).double() ** -0.5,
         )
 
     expected = torch.distributions.kl_divergence(normal(p), normal(q)).sum().item()
@@ -64,11 +66,23 @@ def test_shapes_are_checked():
 vectors = arrays(np.float32, 7, elements=st.floats(-1e6, 1e6, width=32))
 
 
-@given(vectors, st.none() | vectors.map(lambda v: np.abs(v) + 1), st.none() | vectors, st.none() | vectors)
+@given(
+    vectors,
+    st.none() | vectors.map(lambda v: np.abs(v) + 1),
+    st.none() | vectors,
+    st.none() | vectors,
+)
 def test_raw_codec_is_lossless_and_keeps_the_order_of_keys(mean, precision, buffers, control):
-    payload = Payload(Posterior(mean, precision), buffers, {} if control is None else {"control": control})
+    payload = Payload(
+        Posterior(mean, precision), buffers, {} if control is None else {"control": control}
+    )
     arrays = Raw().encode(payload)
-    given_keys = [("mean", mean), ("precision", precision), ("buffers", buffers), ("control", control)]
+    given_keys = [
+        ("mean", mean),
+        ("precision", precision),
+        ("buffers", buffers),
+        ("control", control),
+    ]
     assert list(arrays) == [name for name, value in given_keys if value is not None]
     decoded = Raw().decode(arrays, payload)
     for name, array in Raw().encode(decoded).items():

@@ -8,7 +8,14 @@ from fedivon_app.core.flat import Flat
 from fedivon_app.core.metrics import uncertainty
 from fedivon_app.core.models import build, with_dropout
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.core.predict import has_samples, predict, predict_mean, predict_moments, predict_point, predict_samples
+from fedivon_app.core.predict import (
+    has_samples,
+    predict,
+    predict_mean,
+    predict_moments,
+    predict_point,
+    predict_samples,
+)
 
 NETWORKS = [
     ("linear", (60,)),
@@ -27,9 +34,12 @@ def network(name: str = "lenet", shape: tuple[int, ...] = (8, 8, 1), precision: 
     return flat, Posterior(flat.mean(), np.full(len(flat), precision)), inputs
 
 
-def one_by_one(flat: Flat, posterior: Posterior, inputs: torch.Tensor, num_samples: int, seed: int) -> np.ndarray:
+def one_by_one(
+    flat: Flat, posterior: Posterior, inputs: torch.Tensor, num_samples: int, seed: int
+) -> np.ndarray:
     """The definition: load a sample, run the network, next."""
-    mean, results = flat.mean(), []
+    mean = flat.mean()
+    results = []
     flat.module.eval()
     with torch.no_grad():
         for sample in range(num_samples):
@@ -77,7 +87,9 @@ def test_memory_bound_changes_the_chunks_and_not_the_result(name, shape, monkeyp
 def test_the_memory_bound_holds_for_the_bytes_that_a_chunk_needs():
     flat, _, inputs = network("mlp", (8, 8, 1))
     megabytes = 1.0
-    samples, batch_size = module_under_test._chunk_sizes(flat, inputs.repeat(100, 1, 1, 1), megabytes * 2**20)
+    samples, batch_size = module_under_test._chunk_sizes(
+        flat, inputs.repeat(100, 1, 1, 1), megabytes * 2**20
+    )
     activations = 4 * (64 + 200 + 100 + 4)
     assert samples >= 1
     assert batch_size >= 1
@@ -86,7 +98,8 @@ def test_the_memory_bound_holds_for_the_bytes_that_a_chunk_needs():
 
 def test_a_sample_depends_on_seed_and_number_only():
     flat, posterior, inputs = network()
-    few, many = predict_samples(flat, posterior, inputs, 2, 7), predict_samples(flat, posterior, inputs, 4, 7)
+    few = predict_samples(flat, posterior, inputs, 2, 7)
+    many = predict_samples(flat, posterior, inputs, 4, 7)
     np.testing.assert_array_equal(few, many[:2])
     assert not np.allclose(many[0], many[1])
     assert not np.allclose(few, predict_samples(flat, posterior, inputs, 2, 8))
@@ -104,7 +117,8 @@ def test_logits_of_a_linear_model_have_the_closed_form_moments():
     drawn = predict_samples(flat, posterior, inputs, 4000, 0)[:, 0]
     margin = np.log(drawn[:, 0] / drawn[:, 1]).astype(np.float64)
     features = np.array([0.5, -1.0, 2.0])
-    weights, biases = posterior.mean[:6].reshape(2, 3), posterior.mean[6:]
+    weights = posterior.mean[:6].reshape(2, 3)
+    biases = posterior.mean[6:]
     variances = posterior.variance[:6].reshape(2, 3), posterior.variance[6:]
     expected = (weights[0] - weights[1]) @ features + biases[0] - biases[1]
     variance = variances[0].sum(0) @ features**2 + variances[1].sum()
@@ -128,7 +142,9 @@ def test_at_the_mean():
 
 def test_a_certain_posterior_predicts_as_its_mean():
     flat, posterior, inputs = network(precision=1e14)
-    np.testing.assert_allclose(predict(flat, posterior, inputs, 3, 0), predict_mean(flat, posterior, inputs), atol=1e-5)
+    np.testing.assert_allclose(
+        predict(flat, posterior, inputs, 3, 0), predict_mean(flat, posterior, inputs), atol=1e-5
+    )
 
 
 def test_given_batch_norm_statistics_are_used_and_the_modules_own_stay():
@@ -137,13 +153,17 @@ def test_given_batch_norm_statistics_are_used_and_the_modules_own_stay():
     flat.module(inputs)
     trained = flat.buffers
     flat.load_buffers(own)
-    at_own, at_trained = (predict(flat, posterior, inputs, 2, 0, buffers=b) for b in (None, trained))
+    at_own, at_trained = (
+        predict(flat, posterior, inputs, 2, 0, buffers=b) for b in (None, trained)
+    )
     assert not np.allclose(at_own, at_trained, atol=1e-3)
     np.testing.assert_array_equal(flat.buffers, own)
     flat.load_buffers(trained)
     np.testing.assert_allclose(predict(flat, posterior, inputs, 2, 0), at_trained, atol=1e-6)
     np.testing.assert_allclose(
-        predict(flat, posterior, inputs, 2, 0, samples_at_once=2, buffers=trained), at_trained, atol=1e-5
+        predict(flat, posterior, inputs, 2, 0, samples_at_once=2, buffers=trained),
+        at_trained,
+        atol=1e-5,
     )
 
 
@@ -167,7 +187,8 @@ class InPlace(nn.Module):
 def test_networks_may_work_in_place(samples_at_once):
     torch.manual_seed(0)
     flat = Flat(InPlace())
-    posterior, inputs = Posterior(flat.mean(), np.full(len(flat), 10.0)), torch.rand(6, 3)
+    posterior = Posterior(flat.mean(), np.full(len(flat), 10.0))
+    inputs = torch.rand(6, 3)
     before = inputs.clone()
     drawn = predict_samples(flat, posterior, inputs, 4, 0, samples_at_once=samples_at_once)
     assert torch.equal(inputs, before)
@@ -183,7 +204,8 @@ class Failing(nn.Module):
         super().__init__()
         self.norm = nn.BatchNorm1d(3)
         self.head = nn.Linear(3, 4)
-        self.calls, self.failing_call = 0, -1
+        self.calls = 0
+        self.failing_call = -1
 
     def forward(self, inputs):
         self.calls += 1
@@ -201,7 +223,9 @@ def test_the_module_is_left_as_it_was_even_after_an_error(failing_call, call):
     flat.module.failing_call = failing_call
     flat.gradient.fill_(2.0)
     posterior = Posterior(np.zeros(len(flat)), np.ones(len(flat)))
-    vector, buffers, parameters = flat.mean(), flat.buffers, list(flat.module.parameters())
+    vector = flat.mean()
+    buffers = flat.buffers
+    parameters = list(flat.module.parameters())
     arguments = (flat, posterior, torch.rand(6, 3), 4, 0)
     if failing_call > 0:
         with pytest.raises(RuntimeError, match="no more"):
@@ -216,14 +240,17 @@ def test_the_module_is_left_as_it_was_even_after_an_error(failing_call, call):
     np.testing.assert_array_equal(flat.mean(), vector)
     np.testing.assert_array_equal(flat.buffers, buffers)
     assert (flat.gradient == 2).all()
-    assert flat.module.head.bias.grad.data_ptr() == flat.gradient[flat.slices["head.bias"]].data_ptr()
+    assert (
+        flat.module.head.bias.grad.data_ptr() == flat.gradient[flat.slices["head.bias"]].data_ptr()
+    )
 
 
 def test_shared_weights_are_sampled_once():
     module = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False))
     module[1].weight = module[0].weight
     flat = Flat(module)
-    posterior, inputs = Posterior(np.zeros(9), np.ones(9)), torch.rand(5, 3)
+    posterior = Posterior(np.zeros(9), np.ones(9))
+    inputs = torch.rand(5, 3)
     expected = one_by_one(flat, posterior, inputs, 3, 0)
     np.testing.assert_allclose(predict_samples(flat, posterior, inputs, 3, 0), expected, atol=1e-6)
 
@@ -234,14 +261,23 @@ def test_mistakes_are_named():
     short = Posterior(np.zeros(5), np.ones(5))
     negative = Posterior(posterior.mean, -posterior.precision)
     for call, message in [
-        (lambda: predict(flat, short, inputs, 2, 0), f"5 weights does not fit a model with {len(flat)}"),
-        (lambda: predict_mean(flat, short, inputs), f"5 weights does not fit a model with {len(flat)}"),
+        (
+            lambda: predict(flat, short, inputs, 2, 0),
+            f"5 weights does not fit a model with {len(flat)}",
+        ),
+        (
+            lambda: predict_mean(flat, short, inputs),
+            f"5 weights does not fit a model with {len(flat)}",
+        ),
         (lambda: predict(flat, negative, inputs, 2, 0), "not positive"),
         (lambda: predict(flat, posterior, inputs[:0], 2, 0), "no inputs"),
         (lambda: predict_mean(flat, posterior, inputs[:0]), "no inputs"),
         (lambda: predict(flat, posterior, inputs, -1, 0), "num_samples must be at least 0"),
         (lambda: predict(flat, posterior, inputs, 2, -1), "seed must be at least 0"),
-        (lambda: predict(flat, posterior, inputs, 2, 0, samples_at_once=0), "samples_at_once at least 1"),
+        (
+            lambda: predict(flat, posterior, inputs, 2, 0, samples_at_once=0),
+            "samples_at_once at least 1",
+        ),
         (lambda: predict_samples(flat, posterior, inputs, 0, 0), "num_samples must be at least 1"),
         (lambda: predict_samples(flat, point, inputs, 2, 0), "without precision"),
         (lambda: predict(flat, posterior, inputs, 2, 0, buffers=np.zeros(3)), "0 buffers"),
@@ -290,11 +326,17 @@ def test_dropout_is_on_in_samples_and_off_at_the_mean():
 
 def test_a_network_with_dropout_is_scored_with_it():
     flat, point, inputs = dropping()
-    np.testing.assert_array_equal(predict_point(flat, point, inputs, 6, 0), predict(flat, point, inputs, 6, 0))
+    np.testing.assert_array_equal(
+        predict_point(flat, point, inputs, 6, 0), predict(flat, point, inputs, 6, 0)
+    )
     sharp = Posterior(point.mean, np.full(len(flat), 4.0))
-    np.testing.assert_array_equal(predict_point(flat, sharp, inputs, 6, 0), predict(flat, point, inputs, 6, 0))
+    np.testing.assert_array_equal(
+        predict_point(flat, sharp, inputs, 6, 0), predict(flat, point, inputs, 6, 0)
+    )
     flat, posterior, inputs = network()
-    np.testing.assert_array_equal(predict_point(flat, posterior, inputs, 6, 0), predict_mean(flat, posterior, inputs))
+    np.testing.assert_array_equal(
+        predict_point(flat, posterior, inputs, 6, 0), predict_mean(flat, posterior, inputs)
+    )
 
 
 def test_dropout_masks_depend_on_the_seed_and_the_sample_alone():
@@ -314,5 +356,9 @@ def test_dropout_masks_depend_on_the_seed_and_the_sample_alone():
 
 def test_dropout_and_weight_samples_go_together():
     flat, point, inputs = dropping(0.1)
-    both = predict_samples(flat, Posterior(point.mean, np.full(len(flat), 50.0)), inputs, 40, 0).var(0).mean()
+    both = (
+        predict_samples(flat, Posterior(point.mean, np.full(len(flat), 50.0)), inputs, 40, 0)
+        .var(0)
+        .mean()
+    )
     assert both > 1.2 * predict_samples(flat, point, inputs, 40, 0).var(0).mean()

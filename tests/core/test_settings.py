@@ -10,7 +10,13 @@ from fedivon_app.core.settings import CONF, Settings, SettingsError, compose
 from fedivon_app.methods import METHODS, settings_of
 
 COLOUR = (32, 32, 3)
-SHAPES = {"cifar10": COLOUR, "cifar100": COLOUR, "svhn": COLOUR, "image-folder": (64, 64, 3), "synthetic": (60,)}
+SHAPES = {
+    "cifar10": COLOUR,
+    "cifar100": COLOUR,
+    "svhn": COLOUR,
+    "image-folder": (64, 64, 3),
+    "synthetic": (60,),
+}
 SHAPES |= {"digits": (8, 8, 1)}
 
 
@@ -18,14 +24,25 @@ SHAPES |= {"digits": (8, 8, 1)}
 def conf(tmp_path: Path) -> Path:
     files = {
         "strategy/fedavg": {"client": {"learning_rate": 0.001, "epochs": 3}},
-        "strategy/fedivon": {"client": {"learning_rate": 0.1, "ess": 7}, "merge": {"rule": "product"}},
+        "strategy/fedivon": {
+            "client": {"learning_rate": 0.1, "ess": 7},
+            "merge": {"rule": "product"},
+        },
         "data/tiny": {"source": "digits", "scaling": "signed", "clients": 9},
-        "experiment/base": {"strategy": "fedivon", "dataset": "tiny", "rounds": 5, "client": {"batch_size": 8}},
+        "experiment/base": {
+            "strategy": "fedivon",
+            "dataset": "tiny",
+            "rounds": 5,
+            "client": {"batch_size": 8},
+        },
         "experiment/child": {
             "extends": "base",
             "data": {"clients": 4},
             "client": {"epochs": 2},
-            "methods": {"fedavg": {"client": {"learning_rate": 0.5}}, "fedivon": {"client": {"ess": 11}}},
+            "methods": {
+                "fedavg": {"client": {"learning_rate": 0.5}},
+                "fedivon": {"client": {"ess": 11}},
+            },
         },
         "experiment/loop": {"extends": "loop"},
         "experiment/other": {"extends": "base", "methods": {"fedavgg": {"rounds": 3}}},
@@ -42,7 +59,9 @@ def conf(tmp_path: Path) -> Path:
 
 
 def test_later_layers_win(conf):
-    settings = compose(settings_of, "child", overrides="client.learning_rate=0.05 seed=3", conf=conf)
+    settings = compose(
+        settings_of, "child", overrides="client.learning_rate=0.05 seed=3", conf=conf
+    )
     assert (settings.strategy, settings.experiment, settings.seed) == ("fedivon", "child", 3)
     assert (settings.rounds, settings.data.scaling, settings.data.clients) == (5, "signed", 4)
     assert (settings.client.ess, settings.client.epochs, settings.client.batch_size) == (11, 2, 8)
@@ -52,7 +71,11 @@ def test_later_layers_win(conf):
 def test_swapping_the_method_swaps_its_settings_alone(conf):
     settings = compose(settings_of, "child", "fedavg", conf=conf)
     assert settings.strategy == "fedavg"
-    assert (settings.client.learning_rate, settings.client.epochs, settings.client.batch_size) == (0.5, 2, 8)
+    assert (settings.client.learning_rate, settings.client.epochs, settings.client.batch_size) == (
+        0.5,
+        2,
+        8,
+    )
     assert not hasattr(settings.client, "ess")
     assert settings.merge.rule == "nwa"
 
@@ -61,7 +84,12 @@ def test_swapping_the_method_swaps_its_settings_alone(conf):
     ("experiment", "strategy", "overrides", "says"),
     [
         ("child", "fedivn", "", "there is no strategy 'fedivn': did you mean fedivon"),
-        ("chidl", None, "", r"there is no experiment 'chidl' \(conf/experiment/chidl.yaml\): did you mean child"),
+        (
+            "chidl",
+            None,
+            "",
+            r"there is no experiment 'chidl' \(conf/experiment/chidl.yaml\): did you mean child",
+        ),
         ("child", None, "dataset=tinny", "there is no data set 'tinny'.*did you mean tiny"),
         (
             "misspelt",
@@ -86,7 +114,12 @@ def test_swapping_the_method_swaps_its_settings_alone(conf):
         ("child", None, "client.ess=nan", "client.ess is nan: .*finite"),
         ("child", None, "strategy=7", "strategy must be a name, not 7"),
         ("loop", None, "", "extends itself"),
-        ("other", None, "", "other.yaml: methods: there is no strategy 'fedavgg': did you mean fedavg"),
+        (
+            "other",
+            None,
+            "",
+            "other.yaml: methods: there is no strategy 'fedavgg': did you mean fedavg",
+        ),
         ("broken", None, "", "conf/experiment/broken.yaml is not valid YAML"),
         ("nameless", None, "", "conf/experiment/nameless.yaml names no strategy"),
     ],
@@ -110,7 +143,9 @@ def test_every_complaint_has_a_line_of_its_own(conf):
 def test_every_shipped_experiment_composes_with_every_method(experiment, strategy):
     settings = compose(settings_of, experiment, strategy)
     assert isinstance(settings, Settings)
-    again = type(settings).model_validate(yaml.safe_load(yaml.safe_dump(settings.model_dump(mode="json"))))
+    again = type(settings).model_validate(
+        yaml.safe_load(yaml.safe_dump(settings.model_dump(mode="json")))
+    )
     assert again == settings
 
 
@@ -124,23 +159,46 @@ def test_every_shipped_experiment_has_a_model_that_can_be_built(experiment):
 def test_another_model_has_options_of_its_own(conf):
     options = {"model": {"name": "mlp", "options": {"sizes": [7]}}}
     (conf / "experiment/sized.yaml").write_text(yaml.safe_dump({"extends": "base", **options}))
-    (conf / "experiment/lenet.yaml").write_text(yaml.safe_dump({"extends": "sized", "model": {"name": "lenet"}}))
+    (conf / "experiment/lenet.yaml").write_text(
+        yaml.safe_dump({"extends": "sized", "model": {"name": "lenet"}})
+    )
     assert compose(settings_of, "sized", conf=conf).model.options == {"sizes": [7]}
-    assert compose(settings_of, "sized", overrides="model.name=mlp", conf=conf).model.options == {"sizes": [7]}
-    assert compose(settings_of, "sized", overrides="model.name=linear", conf=conf).model.options == {}
-    assert compose(settings_of, "lenet", conf=conf).model.options == {}
-    assert compose(settings_of, "lenet", overrides="model.options.hidden=[9]", conf=conf).model.options == {
-        "hidden": [9]
+    assert compose(settings_of, "sized", overrides="model.name=mlp", conf=conf).model.options == {
+        "sizes": [7]
     }
+    assert (
+        compose(settings_of, "sized", overrides="model.name=linear", conf=conf).model.options == {}
+    )
+    assert compose(settings_of, "lenet", conf=conf).model.options == {}
+    assert compose(
+        settings_of, "lenet", overrides="model.options.hidden=[9]", conf=conf
+    ).model.options == {"hidden": [9]}
 
 
 @pytest.mark.parametrize(
-    ("experiment", "hess_init"), [("emnist-fedivon", 5.0), ("svhn-fedivon", 2.0), ("cifar10-fedivon-paper", 1.0)]
+    ("experiment", "hess_init"),
+    [("emnist-fedivon", 5.0), ("svhn-fedivon", 2.0), ("cifar10-fedivon-paper", 1.0)],
 )
-def test_the_papers_experiments_have_the_values_of_its_table_6_and_independent_samples(experiment, hess_init):
+def test_the_papers_experiments_have_the_values_of_its_table_6_and_independent_samples(
+    experiment, hess_init
+):
     settings = compose(settings_of, experiment, "fedivon")
     client = settings.client
-    assert (client.learning_rate, client.final_learning_rate, client.schedule) == (0.1, 0.01, "linear")
-    assert (client.weight_decay, client.ess, client.hess_init, client.mc_samples) == (2e-4, 5000, hess_init, 1)
-    assert (client.batch_size, client.epochs, settings.rounds, settings.evaluation.final_samples) == (32, 2, 2000, 500)
+    assert (client.learning_rate, client.final_learning_rate, client.schedule) == (
+        0.1,
+        0.01,
+        "linear",
+    )
+    assert (client.weight_decay, client.ess, client.hess_init, client.mc_samples) == (
+        2e-4,
+        5000,
+        hess_init,
+        1,
+    )
+    assert (
+        client.batch_size,
+        client.epochs,
+        settings.rounds,
+        settings.evaluation.final_samples,
+    ) == (32, 2, 2000, 500)
     assert not client.antithetic

@@ -45,7 +45,8 @@ def test_the_output_has_the_mean_and_variance_of_the_weights(flipout):
     convolution.load(linear.vector)
     sigma = np.linspace(0.2, 0.9, 8).astype(np.float32)
     x = torch.tensor([1.0, -2.0, 0.5])
-    weight, bias = sigma[:6].reshape(2, 3), sigma[6:]
+    weight = sigma[:6].reshape(2, 3)
+    bias = sigma[6:]
     variance = (weight**2 * x.numpy() ** 2).sum(1) + bias**2
     for flat, inputs in ((linear, x[None]), (convolution, x[None, :, None, None])):
         network = VariationalNetwork(flat, sigma, flipout)
@@ -62,7 +63,9 @@ def test_flipout_decorrelates_the_examples_of_a_minibatch():
     def correlation(flipout):
         network = VariationalNetwork(flat, 0.5, flipout)
         with torch.no_grad():
-            return np.corrcoef(np.array([network(inputs).flatten().numpy() for _ in range(3000)]).T)[0, 1]
+            return np.corrcoef(
+                np.array([network(inputs).flatten().numpy() for _ in range(3000)]).T
+            )[0, 1]
 
     assert correlation(False) == pytest.approx(1)
     assert abs(correlation(True)) < 0.06
@@ -81,8 +84,11 @@ def gradients(network, inputs, labels, repetitions):
 def test_flipout_has_the_same_expected_gradient_and_less_variance():
     torch.manual_seed(2)
     flat = flat_of("lenet", channels=(3, 4), hidden=8)
-    inputs, labels = torch.randn(32, 1, 16, 16), torch.randint(0, 3, (32,))
-    plain, flipout = (gradients(VariationalNetwork(flat, 0.1, way), inputs, labels, 400) for way in (False, True))
+    inputs = torch.randn(32, 1, 16, 16)
+    labels = torch.randint(0, 3, (32,))
+    plain, flipout = (
+        gradients(VariationalNetwork(flat, 0.1, way), inputs, labels, 400) for way in (False, True)
+    )
     error = np.sqrt((plain.var(0) + flipout.var(0)) / 400)
     deviation = (plain.mean(0) - flipout.mean(0)) / np.maximum(error, 1e-8)
     assert np.abs(deviation).mean() < 1.0  # 0.8 for standard normal numbers
@@ -97,7 +103,10 @@ def test_the_divergence_and_its_gradient_are_those_of_autograd(vector_prior):
     flat = flat_of("linear")
     sigma = rng.uniform(0.01, 2, len(flat)).astype(np.float32)
     prior = (
-        (torch.from_numpy(rng.standard_normal(len(flat)).astype(np.float32)), torch.rand(len(flat)) + 0.1)
+        (
+            torch.from_numpy(rng.standard_normal(len(flat)).astype(np.float32)),
+            torch.rand(len(flat)) + 0.1,
+        )
         if vector_prior
         else (0.0, 0.01)
     )
@@ -122,7 +131,9 @@ def test_the_posterior_keeps_what_was_loaded_and_the_floor():
     np.testing.assert_allclose(np.sqrt(posterior.variance), np.maximum(sigma, 1e-4), rtol=2e-3)
     np.testing.assert_array_equal(posterior.mean, flat.mean())
     values = torch.tensor([1e-5, 1e-2, 1.0, 30.0])
-    torch.testing.assert_close(nn.functional.softplus(inverse_softplus(values)), values, rtol=1e-4, atol=0)
+    torch.testing.assert_close(
+        nn.functional.softplus(inverse_softplus(values)), values, rtol=1e-4, atol=0
+    )
 
 
 def test_bayesian_logistic_regression_without_data_effect_returns_to_the_prior():
@@ -135,7 +146,9 @@ def test_bayesian_logistic_regression_without_data_effect_returns_to_the_prior()
         network.add_divergence(0.5, 4.0, 1)
         optimizer.step()
     posterior = network.posterior()
-    assert posterior.kl(Posterior(np.full(len(flat), 0.5), np.full(len(flat), 4.0))) < 1e-3 * len(flat)
+    assert posterior.kl(Posterior(np.full(len(flat), 0.5), np.full(len(flat), 4.0))) < 1e-3 * len(
+        flat
+    )
 
 
 def test_linear_regression_reaches_the_closed_form():
@@ -156,7 +169,9 @@ def test_linear_regression_reaches_the_closed_form():
         if step == 2500:
             optimizer.param_groups[0]["lr"] = 0.002
         if step >= 3000:
-            total += torch.stack([network.mean.detach().double(), torch.from_numpy(network.posterior().precision)])
+            total += torch.stack(
+                [network.mean.detach().double(), torch.from_numpy(network.posterior().precision)]
+            )
     precision = 1 + orthogonal.square().sum(0)
     np.testing.assert_allclose(total[0] / 1000, (orthogonal.T @ targets) / precision, atol=0.02)
     np.testing.assert_allclose(total[1] / 1000, precision, rtol=0.1)

@@ -34,7 +34,9 @@ def test_noise_is_in_the_clients_training_labels_alone():
     plain = {"source": "digits", "partition": "labels", "labels_per_client": 5, "holdout": 200}
     source, split = division(DataSettings(**plain), 10, 0)
     noisy, same = division(DataSettings(**plain, label_noise=0.3), 10, 0)
-    assert all(np.array_equal(a, b) for a, b in zip(split.train, same.train, strict=True))  # divided by true labels
+    assert all(
+        np.array_equal(a, b) for a, b in zip(split.train, same.train, strict=True)
+    )  # divided by true labels
     rows = np.concatenate(split.train)
     assert (noisy.y_train[rows] != source.y_train[rows]).mean() == pytest.approx(0.3, abs=0.04)
     assert np.array_equal(noisy.y_train[split.holdout], source.y_train[split.holdout])

@@ -37,14 +37,18 @@ def options_for(rule, labels, num_clients):
 def problems(draw):
     """Labels 0..5, 20 to 60 examples of each, in random order, and 2 to 12 clients."""
     sizes = draw(st.lists(st.integers(20, 60), min_size=6, max_size=6))
-    labels = np.random.default_rng(draw(st.integers(0, 99))).permutation(np.repeat(np.arange(6), sizes))
+    labels = np.random.default_rng(draw(st.integers(0, 99))).permutation(
+        np.repeat(np.arange(6), sizes)
+    )
     return labels, draw(st.integers(2, 12)), draw(st.integers(0, 10_000))
 
 
 @pytest.mark.parametrize("rule", sorted(RULES))
 @settings(max_examples=25, deadline=None)
 @given(problem=problems())
-def test_every_rule_gives_disjoint_sorted_nonempty_parts_and_the_same_ones_for_the_same_seed(rule, problem):
+def test_every_rule_gives_disjoint_sorted_nonempty_parts_and_the_same_ones_for_the_same_seed(
+    rule, problem
+):
     labels, num_clients, seed = problem
     options = options_for(rule, labels, num_clients)
     parts = partition(rule, labels, num_clients, seed, **options)
@@ -62,7 +66,9 @@ def test_every_rule_gives_disjoint_sorted_nonempty_parts_and_the_same_ones_for_t
 @pytest.mark.parametrize("rule", sorted(set(RULES) - {"natural"}))
 def test_another_seed_gives_another_partition(rule):
     labels = np.tile(np.arange(6), 50)
-    one, other = (partition(rule, labels, 8, seed, **options_for(rule, labels, 8)) for seed in (1, 2))
+    one, other = (
+        partition(rule, labels, 8, seed, **options_for(rule, labels, 8)) for seed in (1, 2)
+    )
     assert any(not np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
 
@@ -89,7 +95,12 @@ def test_sized_shards_have_distinct_labels_sizes_in_bounds_and_labels_dealt_even
 ):
     labels = np.tile(np.arange(7), 300)
     parts = partition(
-        "shards", labels, num_clients, seed, shards_per_client=per_client, shard_sizes=(low, low + spread)
+        "shards",
+        labels,
+        num_clients,
+        seed,
+        shards_per_client=per_client,
+        shard_sizes=(low, low + spread),
     )
     counts = np.array([np.bincount(labels[part], minlength=7) for part in parts])
     assert np.all((counts > 0).sum(axis=1) == per_client)
@@ -129,7 +140,9 @@ def test_two_class_gives_exactly_two_classes_of_the_size_asked_for():
 
 def test_two_class_names_the_largest_size_that_would_do():
     labels = np.repeat(np.arange(4), [30, 40, 50, 60])
-    with pytest.raises(ValueError, match="largest possible per_class is 20"):  # 1 + 2 + 2 + 3 shards for 4 clients
+    with pytest.raises(
+        ValueError, match="largest possible per_class is 20"
+    ):  # 1 + 2 + 2 + 3 shards for 4 clients
         partition("two-class", labels, 4, 0, per_class=25)
     partition("two-class", labels, 4, 0, per_class=20)
 
@@ -149,8 +162,13 @@ def test_dirichlet_with_a_large_alpha_is_nearly_even_and_with_a_small_one_is_not
 
 def test_dirichlet_keeps_min_examples_or_raises_after_a_bounded_number_of_draws():
     labels = np.repeat(np.arange(2), 50)
-    assert min(len(part) for part in partition("dirichlet", labels, 5, 0, alpha=0.5, min_examples=8)) >= 8
-    with pytest.raises(ValueError, match=r"dirichlet: no draw in 1000 .* 50 clients .* alpha 0.001"):
+    assert (
+        min(len(part) for part in partition("dirichlet", labels, 5, 0, alpha=0.5, min_examples=8))
+        >= 8
+    )
+    with pytest.raises(
+        ValueError, match=r"dirichlet: no draw in 1000 .* 50 clients .* alpha 0.001"
+    ):
         partition("dirichlet", labels, 50, 0, alpha=0.001)
 
 
@@ -175,7 +193,9 @@ def test_heterogeneous_takes_a_fraction():
 
 @settings(max_examples=25, deadline=None)
 @given(num_clients=st.integers(1, 20), per_client=st.integers(1, 10), seed=st.integers(0, 999))
-def test_labels_gives_exactly_n_labels_a_client_and_every_label_to_somebody(num_clients, per_client, seed):
+def test_labels_gives_exactly_n_labels_a_client_and_every_label_to_somebody(
+    num_clients, per_client, seed
+):
     assume(num_clients * per_client >= 10)
     labels = np.tile(np.arange(10), 50)
     parts = partition("labels", labels, num_clients, seed, labels_per_client=per_client)
@@ -213,8 +233,13 @@ def test_superclass_gives_one_subclass_of_each_superclass_and_all_examples_of_he
 
 
 def test_natural_follows_the_owners_and_complains_when_they_do_not_fit():
-    labels, owners = np.zeros(6, int), np.array([2, 0, 1, 1, 0, 2])
-    assert [part.tolist() for part in partition("natural", labels, 3, 0, owners=owners)] == [[1, 4], [2, 3], [0, 5]]
+    labels = np.zeros(6, int)
+    owners = np.array([2, 0, 1, 1, 0, 2])
+    assert [part.tolist() for part in partition("natural", labels, 3, 0, owners=owners)] == [
+        [1, 4],
+        [2, 3],
+        [0, 5],
+    ]
     with pytest.raises(ValueError, match=r"divided over 3 clients .* num_clients is 2"):
         partition("natural", labels, 2, 0, owners=owners)
     with pytest.raises(ValueError, match="client 3 of 4 owns no example"):
@@ -227,7 +252,12 @@ def test_natural_follows_the_owners_and_complains_when_they_do_not_fit():
     ("rule", "num_clients", "options", "message"),
     [
         ("dirichelt", 2, {}, "no partition rule 'dirichelt'; did you mean 'dirichlet'"),
-        ("dirichlet", 2, {"alhpa": 1}, "dirichlet has no option 'alhpa'; did you mean 'alpha'.*alpha, min_examples"),
+        (
+            "dirichlet",
+            2,
+            {"alhpa": 1},
+            "dirichlet has no option 'alhpa'; did you mean 'alpha'.*alpha, min_examples",
+        ),
         ("dirichlet", 2, {}, "needs the option alpha"),
         ("dirichlet", 2, {"alpha": 0}, "alpha must be a number above 0, not 0"),
         ("dirichlet", 2, {"alpha": float("nan")}, "alpha must be a number above 0, not nan"),
@@ -238,11 +268,31 @@ def test_natural_follows_the_owners_and_complains_when_they_do_not_fit():
         ("iid", 2, {"fraction": 1.5}, "fraction must be a number above 0 and at most 1, not 1.5"),
         ("iid", 20, {"fraction": 0.1}, "0.1 of 30 examples is 3, too few for 20 clients"),
         ("heterogeneous", 2, {"concentration": -1}, "concentration must be a number above 0"),
-        ("shards", 2, {"shards_per_client": 0}, "shards_per_client must be a whole number of at least 1"),
-        ("shards", 20, {"shards_per_client": 2}, "20 clients x 2 shards are more than the 30 examples"),
-        ("shards", 2, {"shard_sizes": (5, 2)}, "upper of shard_sizes must be a whole number of at least 5, not 2"),
+        (
+            "shards",
+            2,
+            {"shards_per_client": 0},
+            "shards_per_client must be a whole number of at least 1",
+        ),
+        (
+            "shards",
+            20,
+            {"shards_per_client": 2},
+            "20 clients x 2 shards are more than the 30 examples",
+        ),
+        (
+            "shards",
+            2,
+            {"shard_sizes": (5, 2)},
+            "upper of shard_sizes must be a whole number of at least 5, not 2",
+        ),
         ("shards", 2, {"shard_sizes": 5}, "shard_sizes must be two whole numbers"),
-        ("shards", 2, {"shard_sizes": (9, 11)}, "more than the data can supply .30 examples, 3 labels"),
+        (
+            "shards",
+            2,
+            {"shard_sizes": (9, 11)},
+            "more than the data can supply .30 examples, 3 labels",
+        ),
         ("shards", 2, {"shards_per_client": 4, "shard_sizes": (1, 2)}, "only 3 labels"),
         ("superclass", 2, {"superclasses": [0, 1]}, "superclass of each label 0 to 2"),
     ],
@@ -279,7 +329,11 @@ def test_matching_test_takes_the_examples_of_held_labels():
 
 def source(**arrays):
     """What `split` needs of a source: 60 training and 12 test examples of 6 labels."""
-    plain = {"name": "plain", "y_train": np.tile(np.arange(6), 10), "y_test": np.tile(np.arange(6), 2)}
+    plain = {
+        "name": "plain",
+        "y_train": np.tile(np.arange(6), 10),
+        "y_test": np.tile(np.arange(6), 2),
+    }
     nothing = dict.fromkeys(("subclass_train", "subclass_test", "owner_train", "owner_test"))
     return SimpleNamespace(**(nothing | plain | arrays))
 
@@ -301,7 +355,8 @@ def test_split_caps_the_examples_of_a_client_and_matches_its_test_part_to_what_i
 
 
 def test_split_by_superclass_matches_subclasses_and_learns_the_superclasses_from_the_source():
-    fine_train, fine_test = np.tile(np.arange(6), 10), np.tile(np.arange(6), 2)
+    fine_train = np.tile(np.arange(6), 10)
+    fine_test = np.tile(np.arange(6), 2)
     made = split(
         source(y_train=fine_train // 3, y_test=fine_test // 3, subclass_train=fine_train, subclass_test=fine_test),
         "superclass", 4, 0,
@@ -312,7 +367,8 @@ def test_split_by_superclass_matches_subclasses_and_learns_the_superclasses_from
 
 
 def test_split_by_owner_gives_each_client_its_own_test_rows_also_with_a_holdout():
-    owner_train, owner_test = np.repeat(np.arange(3), 20), np.repeat(np.arange(3), 4)
+    owner_train = np.repeat(np.arange(3), 20)
+    owner_test = np.repeat(np.arange(3), 4)
     made = split(source(owner_train=owner_train, owner_test=owner_test), "natural", 3, 0, holdout=5)
     for client, (train, test) in enumerate(zip(made.train, made.test, strict=True)):
         assert set(owner_train[train]) == {client} and not set(train) & set(made.holdout)
@@ -339,4 +395,9 @@ def test_split_names_what_is_wrong(rule, options, message):
 def test_a_subclass_of_two_superclasses_is_an_error():
     fine = np.tile(np.arange(6), 10)
     with pytest.raises(ValueError, match="subclass 0 occurs in more than one superclass"):
-        split(source(subclass_train=fine, subclass_test=fine[:12], y_train=np.repeat([0, 1], 30)), "superclass", 2, 0)
+        split(
+            source(subclass_train=fine, subclass_test=fine[:12], y_train=np.repeat([0, 1], 30)),
+            "superclass",
+            2,
+            0,
+        )

@@ -53,7 +53,9 @@ def test_image_folder_names_the_odd_picture_and_resizes_when_asked(tmp_path):
     picture(tmp_path / "train" / "ant" / "1.png")
     picture(tmp_path / "train" / "bee" / "odd.png", size=(7, 5))
     picture(tmp_path / "test" / "ant" / "1.png", size=(9, 9))
-    with pytest.raises(DataError, match=r"odd.png: 7x5 pixels, but the others have 6x5; set image_size"):
+    with pytest.raises(
+        DataError, match=r"odd.png: 7x5 pixels, but the others have 6x5; set image_size"
+    ):
         load("image-folder", tmp_path, path=tmp_path)
     picture(tmp_path / "train" / "bee" / "odd.png")
     with pytest.raises(DataError, match=r"test.ant.1.png: 9x9 pixels, but the others have 6x5"):
@@ -134,7 +136,11 @@ def write_cifar(path, pictures, **labels):
     """CIFAR's pickles: rows of 3072 bytes, channel after channel."""
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = pictures.transpose(0, 3, 1, 2).reshape(len(pictures), -1)
-    path.write_bytes(pickle.dumps({"data": rows, **{key: list(map(int, value)) for key, value in labels.items()}}))
+    path.write_bytes(
+        pickle.dumps(
+            {"data": rows, **{key: list(map(int, value)) for key, value in labels.items()}}
+        )
+    )
 
 
 def test_cifar10_is_read_from_its_batches(tmp_path, small_files_pass, arrays):
@@ -142,7 +148,11 @@ def test_cifar10_is_read_from_its_batches(tmp_path, small_files_pass, arrays):
     folder = tmp_path / "cifar-10-batches-py"
     for batch in range(5):
         rows = slice(2 * batch, 2 * batch + 2)
-        write_cifar(folder / f"data_batch_{batch + 1}", content["x_train"][rows], labels=content["y_train"][rows])
+        write_cifar(
+            folder / f"data_batch_{batch + 1}",
+            content["x_train"][rows],
+            labels=content["y_train"][rows],
+        )
     write_cifar(folder / "test_batch", content["x_test"], labels=content["y_test"])
     (folder / "batches.meta").write_bytes(pickle.dumps({"label_names": list("abcdefghij")}))
     source = load("cifar10", tmp_path, download=False)
@@ -150,7 +160,9 @@ def test_cifar10_is_read_from_its_batches(tmp_path, small_files_pass, arrays):
         assert np.array_equal(getattr(source, key), array)
 
 
-def test_cifar100_has_fine_labels_or_superclasses_with_the_fine_ones_below(tmp_path, small_files_pass, arrays):
+def test_cifar100_has_fine_labels_or_superclasses_with_the_fine_ones_below(
+    tmp_path, small_files_pass, arrays
+):
     content = arrays(shape=(32, 32, 3), train=10, test=4, classes=100)
     folder = tmp_path / "cifar-100-python"
     for part in ("train", "test"):
@@ -165,7 +177,9 @@ def test_cifar100_has_fine_labels_or_superclasses_with_the_fine_ones_below(tmp_p
     for part in ("train", "test"):
         assert np.array_equal(getattr(coarse, f"y_{part}"), content[f"y_{part}"] // 5)
         assert np.array_equal(getattr(coarse, f"subclass_{part}"), content[f"y_{part}"])
-    with pytest.raises(DataError, match="cifar100 has no labels 'superclas'; did you mean 'superclass'"):
+    with pytest.raises(
+        DataError, match="cifar100 has no labels 'superclas'; did you mean 'superclass'"
+    ):
         load("cifar100", tmp_path, labels="superclas")
 
 
@@ -175,7 +189,10 @@ def test_svhn_is_read_from_its_mat_files_with_ten_as_zero(tmp_path, small_files_
     content = arrays(shape=(32, 32, 3), train=20, test=10, classes=10)
     for part in ("train", "test"):
         labels = np.where(content[f"y_{part}"] == 0, 10, content[f"y_{part}"])
-        stored = {"X": content[f"x_{part}"].transpose(1, 2, 3, 0), "y": labels[:, np.newaxis].astype(np.uint8)}
+        stored = {
+            "X": content[f"x_{part}"].transpose(1, 2, 3, 0),
+            "y": labels[:, np.newaxis].astype(np.uint8),
+        }
         savemat(tmp_path / f"{part}_32x32.mat", stored)
     source = load("svhn", tmp_path)
     for key, array in content.items():
@@ -191,7 +208,9 @@ def test_svhn_is_read_from_its_mat_files_with_ten_as_zero(tmp_path, small_files_
         ("svhn", "test_32x32.mat"),
     ],
 )
-def test_a_missing_data_set_offline_says_what_to_fetch_and_where_to_put_it(tmp_path, monkeypatch, name, fetch):
+def test_a_missing_data_set_offline_says_what_to_fetch_and_where_to_put_it(
+    tmp_path, monkeypatch, name, fetch
+):
     tried = []
 
     def offline(url, *arguments, **keywords):
@@ -215,9 +234,12 @@ def test_a_missing_data_set_offline_says_what_to_fetch_and_where_to_put_it(tmp_p
 
 def test_damaged_files_of_torchvision_are_named(tmp_path):
     for file in vision.IDX_FILES:
-        write_idx(tmp_path / "MNIST" / "raw" / file, np.zeros((3, 28, 28) if "images" in file else 4))
+        write_idx(
+            tmp_path / "MNIST" / "raw" / file, np.zeros((3, 28, 28) if "images" in file else 4)
+        )
     with pytest.raises(
-        DataError, match=r"mnist: the train files in .*raw do not fit together: 3 pictures and 4 labels"
+        DataError,
+        match=r"mnist: the train files in .*raw do not fit together: 3 pictures and 4 labels",
     ):
         load("mnist", tmp_path)
     (tmp_path / "MNIST" / "raw" / vision.IDX_FILES[0]).write_bytes(b"rubbish")

@@ -36,16 +36,21 @@ def test_digits_are_all_there_as_bytes_with_a_fixed_stratified_fifth_for_testing
 def test_synthetic_sizes_owners_and_seed(tmp_path):
     source = load("synthetic", tmp_path, num_clients=8, seed=3)
     assert source.shape == (60,) and source.x_train.dtype == np.float32 and source.num_classes == 10
-    train, test = np.bincount(source.owner_train, minlength=8), np.bincount(source.owner_test, minlength=8)
+    train = np.bincount(source.owner_train, minlength=8)
+    test = np.bincount(source.owner_test, minlength=8)
     assert len(train) == len(test) == 8 and np.all(train + test >= 50)
     assert np.allclose(test / (train + test), 0.2, atol=0.01)
     assert len(source.x_train) == train.sum() and len(source.y_test) == test.sum()
     other = load("synthetic", tmp_path, num_clients=8, seed=4)
-    assert other.x_train.shape != source.x_train.shape or not np.array_equal(other.x_train, source.x_train)
+    assert other.x_train.shape != source.x_train.shape or not np.array_equal(
+        other.x_train, source.x_train
+    )
 
 
 def test_synthetic_inputs_have_the_stated_variances_within_a_client(tmp_path):
-    source = load("synthetic", tmp_path, num_clients=1, seed=0, size_log_deviation=0.0, size_min=20_000)
+    source = load(
+        "synthetic", tmp_path, num_clients=1, seed=0, size_log_deviation=0.0, size_min=20_000
+    )
     expected = np.arange(1, 61) ** -1.2
     assert np.allclose(source.x_train.var(axis=0) / expected, 1, atol=0.05)
 
@@ -80,14 +85,19 @@ def test_npz_keeps_owners_subclasses_float_tables_and_a_larger_number_of_classes
     content |= {"subclass_train": np.arange(12), "subclass_test": np.arange(6)}
     source = load("npz", tmp_path, path=save(tmp_path / "own.npz", **content), num_classes=7)
     assert source.x_train.dtype == np.float32 and source.shape == (2,) and source.num_classes == 7
-    assert source.owner_train.tolist() == [0, 1] * 6 and source.subclass_test.tolist() == list(range(6))
+    assert source.owner_train.tolist() == [0, 1] * 6 and source.subclass_test.tolist() == list(
+        range(6)
+    )
 
 
 def test_npz_turns_wide_integers_into_bytes_for_pictures_and_floats_for_tables(tmp_path, arrays):
     content = arrays()
     wide = {key: value.astype(np.int32) for key, value in content.items()}
     assert load("npz", tmp_path, path=save(tmp_path / "a.npz", **wide)).x_train.dtype == np.uint8
-    flat = {key: value.reshape(len(value), -1) if key[0] == "x" else value for key, value in wide.items()}
+    flat = {
+        key: value.reshape(len(value), -1) if key[0] == "x" else value
+        for key, value in wide.items()
+    }
     table = load("npz", tmp_path, path=save(tmp_path / "b.npz", **flat))
     assert table.x_train.dtype == np.float32 and np.array_equal(table.x_train, flat["x_train"])
 
@@ -98,15 +108,27 @@ def test_npz_turns_wide_integers_into_bytes_for_pictures_and_floats_for_tables(t
         ({"y_test": None}, {}, "no key 'y_test'"),
         ({"x_train": np.zeros(12)}, {}, "x_train has 1 dimensions"),
         ({"x_train": np.zeros((12, 3, 32, 32), np.uint8)}, {}, "the channels come last"),
-        ({"x_test": np.zeros((0, 4, 4), np.uint8), "y_test": np.zeros(0, int)}, {}, "x_test is empty"),
+        (
+            {"x_test": np.zeros((0, 4, 4), np.uint8), "y_test": np.zeros(0, int)},
+            {},
+            "x_test is empty",
+        ),
         ({"y_train": np.zeros(11, int)}, {}, "y_train has 11 rows, but x has 12"),
         ({"y_train": np.zeros((12, 1), int)}, {}, r"y_train has shape \(12, 1\)"),
         ({"y_train": np.full(12, 0.5)}, {}, "y_train holds float64; labels are integers"),
         ({"y_test": np.full(6, -1)}, {}, "y_test holds the label -1; labels begin at 0"),
-        ({"y_test": np.full(6, 3)}, {"num_classes": 3}, "y_test holds the label 3, out of range for 3 classes"),
+        (
+            {"y_test": np.full(6, 3)},
+            {"num_classes": 3},
+            "y_test holds the label 3, out of range for 3 classes",
+        ),
         ({"x_test": np.full((6, 4, 4), np.nan)}, {}, "x_test holds values that are not finite"),
         ({"x_test": np.full((6, 4, 4), 1e300)}, {}, "x_test holds values that are not finite"),
-        ({"x_train": np.full((12, 4, 4), 300)}, {}, "x_train holds integers from 300 to 300; pixels are 0 to 255"),
+        (
+            {"x_train": np.full((12, 4, 4), 300)},
+            {},
+            "x_train holds integers from 300 to 300; pixels are 0 to 255",
+        ),
         ({"x_train": np.full((12, 4, 4), "a")}, {}, "x_train holds <U1; numbers are needed"),
         ({"x_test": np.zeros((6, 5, 4), np.uint8)}, {}, "x_train and x_test differ in kind"),
         ({"x_test": np.zeros((6, 4, 4))}, {}, "x_train and x_test differ in kind"),
@@ -115,7 +137,9 @@ def test_npz_turns_wide_integers_into_bytes_for_pictures_and_floats_for_tables(t
         ({}, {"num_classes": 0}, "num_classes must be a whole number of at least 1"),
     ],
 )
-def test_a_faulty_npz_file_is_named_with_its_key_in_one_line(tmp_path, change, options, message, arrays):
+def test_a_faulty_npz_file_is_named_with_its_key_in_one_line(
+    tmp_path, change, options, message, arrays
+):
     content = {key: value for key, value in (arrays() | change).items() if value is not None}
     path = save(tmp_path / "own.npz", **content)
     with pytest.raises(DataError, match=message) as caught:
@@ -214,7 +238,9 @@ def test_a_changed_file_is_read_anew(tmp_path, arrays):
     assert np.array_equal(first.x_train, arrays(seed=0)["x_train"])
 
 
-def test_another_process_opens_the_stored_arrays_without_reading_the_file(tmp_path, monkeypatch, arrays):
+def test_another_process_opens_the_stored_arrays_without_reading_the_file(
+    tmp_path, monkeypatch, arrays
+):
     path = save(tmp_path / "own.npz", **arrays())
     load("npz", tmp_path, path=path)
     sources._load.cache_clear()
@@ -255,12 +281,12 @@ def test_the_second_of_two_writers_leaves_the_first_ones_arrays(tmp_path, arrays
 
 def test_racing_processes_all_succeed_and_leave_one_copy(tmp_path, arrays):
     path = save(tmp_path / "own.npz", **arrays(train=2000, shape=(28, 28)))
-    code = (
-        "import sys; from fedivon_app.datasets.sources import load; print(load('npz', sys.argv[1], path=sys.argv[2]).x_train.sum())"
-    )
+    code = "import sys; from fedivon_app.datasets.sources import load; print(load('npz', sys.argv[1], path=sys.argv[2]).x_train.sum())"
     command = [sys.executable, "-c", code, str(tmp_path), str(path)]
     house = Path(sources.__file__).parents[1]
-    racers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=house) for _ in range(3)]
+    racers = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=house) for _ in range(3)
+    ]
     outputs = [racer.communicate(timeout=60)[0] for racer in racers]
     assert all(racer.returncode == 0 for racer in racers)
     assert set(outputs) == {f"{arrays(train=2000, shape=(28, 28))['x_train'].sum()}\n"}
@@ -299,5 +325,7 @@ def test_importing_the_sources_loads_neither_torch_nor_torchvision_nor_sklearn()
     heavy = "{'torch', 'torchvision', 'sklearn'}"
     code = f"import sys, fedivon_app.datasets.sources, fedivon_app.datasets.partition; print({heavy} & set(sys.modules))"
     house = Path(sources.__file__).parents[1]
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=house, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=house, check=True
+    )
     assert result.stdout == "set()\n"

@@ -14,7 +14,12 @@ from fedivon_app.runs.folder import Run
 
 def configuration(runs: Path, experiment: str, strategy: str, *overrides: str) -> dict[str, str]:
     """The run config of a new run."""
-    return {"experiment": experiment, "strategy": strategy, "runs": str(runs), "set": shlex.join(overrides)}
+    return {
+        "experiment": experiment,
+        "strategy": strategy,
+        "runs": str(runs),
+        "set": shlex.join(overrides),
+    }
 
 
 def launch(
@@ -28,17 +33,25 @@ def launch(
 
 
 def resume(federation: Federation, folder: Path, nodes: int) -> None:
-    failure, _, lines = launch(federation, {"resume": str(folder), "runs": str(folder.parent)}, nodes)
+    failure, _, lines = launch(
+        federation, {"resume": str(folder), "runs": str(folder.parent)}, nodes
+    )
     assert failure is None, (failure, lines)
 
 
 def numbers(folder: Path) -> list[dict]:
     """The metrics without the times."""
-    return [{k: v for k, v in record.items() if k != "seconds"} for record in Run.open(folder).metrics()]
+    return [
+        {k: v for k, v in record.items() if k != "seconds"} for record in Run.open(folder).metrics()
+    ]
 
 
 def start_node(
-    federation: Federation, folder: Path, node_config: str, address: str, options: Sequence[str | Path]
+    federation: Federation,
+    folder: Path,
+    node_config: str,
+    address: str,
+    options: Sequence[str | Path],
 ) -> subprocess.Popen:
     """A SuperNode with this folder as its home, new or another's before it."""
     folder.mkdir(exist_ok=True)
@@ -47,10 +60,14 @@ def start_node(
     command += ["--node-config", node_config]
     environment = federation.environment | {"FLWR_HOME": str(folder)}
     with open(folder / "log", "w") as log:
-        return subprocess.Popen(command, env=environment, cwd=folder, stdout=log, stderr=log, start_new_session=True)
+        return subprocess.Popen(
+            command, env=environment, cwd=folder, stdout=log, stderr=log, start_new_session=True
+        )
 
 
-def wait_for(condition: Callable[[], object], what: str, patience: float = 300, pause: float = 0.1) -> None:
+def wait_for(
+    condition: Callable[[], object], what: str, patience: float = 300, pause: float = 0.1
+) -> None:
     limit = time.monotonic() + patience
     while not condition():
         assert time.monotonic() < limit, f"{what} took more than {patience:g} s"

@@ -29,7 +29,9 @@ class Sites:
         others: tuple[str, ...] = (),
         data: Path | None = None,
     ):
-        self.root, self.keys, self.data = root, root / "keys", data
+        self.root = root
+        self.keys = root / "keys"
+        self.data = data
         make_keys(self.keys, ["127.0.0.1", "superlink"], [*admitted, *others])
         self.federation = stack.enter_context(Federation(simulation=False, keys=self.keys))
         self.address = self.federation.address
@@ -43,8 +45,13 @@ class Sites:
 
     def proxy(self) -> subprocess.Popen:
         """deploy/nginx.conf, with the names of this machine."""
-        text, self.address = (PROJECT / "deploy" / "nginx.conf").read_text(), f"127.0.0.1:{free_port()}"
-        here = {"/keys/": f"{self.keys}/", "listen 8443": f"listen {self.address}", "/tmp/nginx": f"{self.root}/nginx"}
+        text = (PROJECT / "deploy" / "nginx.conf").read_text()
+        self.address = f"127.0.0.1:{free_port()}"
+        here = {
+            "/keys/": f"{self.keys}/",
+            "listen 8443": f"listen {self.address}",
+            "/tmp/nginx": f"{self.root}/nginx",
+        }
         for there, mine in (here | {"superlink:8000": self.federation.address}).items():
             assert there in text
             text = text.replace(there, mine)
@@ -58,7 +65,9 @@ class Sites:
     def status(self, path: str) -> int | None:
         """What the proxy says to a site that asks for this path."""
         trust = ssl.create_default_context(cafile=self.keys / "sites" / "clinic-0" / "ca.crt")
-        request = urllib.request.Request(f"https://{self.address}{path}", None if path == "/health" else b"")
+        request = urllib.request.Request(
+            f"https://{self.address}{path}", None if path == "/health" else b""
+        )
         try:
             return urllib.request.urlopen(request, context=trust, timeout=10).status
         except urllib.error.HTTPError as error:
@@ -74,14 +83,23 @@ class Sites:
         """What the site's node said since it was started."""
         return (self.root / site / "log").read_text()
 
-    def start(self, site: str, partition: int, secure: bool = True, *options: str) -> subprocess.Popen:
+    def start(
+        self, site: str, partition: int, secure: bool = True, *options: str
+    ) -> subprocess.Popen:
         place = self.keys / "sites" / site
-        key = ["--root-certificates", place / "ca.crt", "--auth-supernode-private-key", place / "node.key"]
+        key = [
+            "--root-certificates",
+            place / "ca.crt",
+            "--auth-supernode-private-key",
+            place / "node.key",
+        ]
         config = f'partition-id={partition} state-path="{self.kept(site)}"'
         if self.data:
             config += f' data-path="{self.data / site / "site.npz"}"'
         words = [*(key if secure else ["--insecure"]), *options]
-        self.nodes[site] = start_node(self.federation, self.root / site, config, self.address, words)
+        self.nodes[site] = start_node(
+            self.federation, self.root / site, config, self.address, words
+        )
         return self.nodes[site]
 
     def end(self, site: str) -> None:
@@ -97,4 +115,6 @@ class Sites:
             f'[superlink.there]\naddress = "{self.address}"\nroot-certificates = "{trust}"\n'
         )
         environment = self.federation.environment | {"FLWR_HOME": str(home)}
-        return subprocess.run([BIN / "flwr", *words], env=environment, cwd=PROJECT, capture_output=True, text=True)
+        return subprocess.run(
+            [BIN / "flwr", *words], env=environment, cwd=PROJECT, capture_output=True, text=True
+        )

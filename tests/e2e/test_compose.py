@@ -60,9 +60,12 @@ class Stack:
     """A copy of the checkout, brought up by Compose; keys, data and runs land in it."""
 
     def __init__(self, folder: Path, file: str = "docker-compose.yml", **environment: str):
-        self.folder, self.file = folder, file
+        self.folder = folder
+        self.file = file
         listed = subprocess.run(
-            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=PROJECT, capture_output=True
+            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+            cwd=PROJECT,
+            capture_output=True,
         )
         for name in filter(None, listed.stdout.decode().split("\0")):
             if (PROJECT / name).is_file():
@@ -70,7 +73,10 @@ class Stack:
                 shutil.copy(PROJECT / name, folder / name)
         for certificate in os.environ.get("FEDIVON_TRUST", "").split():
             shutil.copy(certificate, folder / "deploy" / "trust" / f"{Path(certificate).stem}.crt")
-        own = {"COMPOSE_PROJECT_NAME": f"fedivontest-{folder.name}-{os.getpid()}", "COMPOSE_HTTP_TIMEOUT": "600"}
+        own = {
+            "COMPOSE_PROJECT_NAME": f"fedivontest-{folder.name}-{os.getpid()}",
+            "COMPOSE_HTTP_TIMEOUT": "600",
+        }
         self.environment = os.environ | {"FEDIVON_PORT": str(free_port())} | own | environment
 
     def __enter__(self) -> "Stack":
@@ -119,8 +125,15 @@ def the_run(folder: Path, strategy: str) -> Run:
 
 def test_all_services_become_healthy_and_the_three_sites_are_admitted(stack):
     for service in ("superlink", "proxy", "supernode-0", "supernode-1", "supernode-2"):
-        wait_for(lambda service=service: stack.state(service) == "healthy", service, patience=300, pause=2)
-    wait_for(lambda: stack("run", "--rm", "fedivon", "sites").count("online") == 3, "the sites", pause=2)
+        wait_for(
+            lambda service=service: stack.state(service) == "healthy",
+            service,
+            patience=300,
+            pause=2,
+        )
+    wait_for(
+        lambda: stack("run", "--rm", "fedivon", "sites").count("online") == 3, "the sites", pause=2
+    )
     listed = stack("run", "--rm", "fedivon", "sites")
     assert all(site in listed for site in SITES)
 
@@ -129,7 +142,10 @@ def test_containers_have_no_root_and_keys_of_their_own_only(stack):
     for service in ("superlink", "proxy", "supernode-0"):
         assert stack("exec", "-T", service, "id", "-u").strip() == "1000"
     seen = stack("exec", "-T", "supernode-0", "find", "/keys", "/data", "-type", "f").split()
-    assert sorted(seen) == ["/data/site.npz", *(f"/keys/site/{name}" for name in ("ca.crt", "node.key", "node.pub"))]
+    assert sorted(seen) == [
+        "/data/site.npz",
+        *(f"/keys/site/{name}" for name in ("ca.crt", "node.key", "node.pub")),
+    ]
     assert "server.key" not in stack("exec", "-T", "supernode-1", "find", "/keys")
 
 
@@ -138,51 +154,93 @@ def test_a_run_leaves_its_folder_on_the_host(stack):
     assert "PM at the mean" in shown
     run = the_run(stack.folder / "runs", "fedivon")
     records = list(run.metrics())
-    assert [sorted(c["partition"] for c in record["clients"]) for record in records] == [[0, 1, 2]] * 2
+    assert [sorted(c["partition"] for c in record["clients"]) for record in records] == [
+        [0, 1, 2]
+    ] * 2
     assert (run.folder / "report.html").is_file() and run.folder.stat().st_uid == 1000
 
 
 def test_a_killed_node_comes_back_and_takes_part(stack):
-    before = said("docker", "inspect", "--format", "{{.RestartCount}}", stack.container("supernode-2"))
+    before = said(
+        "docker", "inspect", "--format", "{{.RestartCount}}", stack.container("supernode-2")
+    )
     stack("exec", "-T", "supernode-2", "python3", "-c", KILL)
-    restarts = ["docker", "inspect", "--format", "{{.RestartCount}}", stack.container("supernode-2")]
+    restarts = [
+        "docker",
+        "inspect",
+        "--format",
+        "{{.RestartCount}}",
+        stack.container("supernode-2"),
+    ]
     wait_for(lambda: said(*restarts) != before, "the restart", pause=1)
     wait_for(lambda: stack.state("supernode-2") == "healthy", "the node", pause=2)
-    wait_for(lambda: stack("run", "--rm", "fedivon", "sites").count("online") == 3, "the sites", pause=5)
+    wait_for(
+        lambda: stack("run", "--rm", "fedivon", "sites").count("online") == 3, "the sites", pause=5
+    )
     stack("run", "--rm", "fedivon", "run", "sites", "--strategy", "bayes-admm", *SHORT)
     records = list(the_run(stack.folder / "runs", "bayes-admm").metrics())
     assert [len(record["clients"]) for record in records] == [3, 3]
 
 
 def test_only_the_proxy_is_reached_from_the_sites_network(stack):
-    reach = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=5)"
+    reach = (
+        "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=5)"
+    )
     stack("exec", "-T", "supernode-0", "python3", "-c", reach, "proxy", "8443")
     with pytest.raises(AssertionError, match="gaierror|timed out|refused"):
         stack("exec", "-T", "supernode-0", "python3", "-c", reach, "superlink", "8000")
 
 
 def test_the_insecure_profile_runs_by_itself(stack):
-    stack("--profile", "insecure", "run", "--rm", "insecure", "run", "quickstart", "--strategy", "fedavg", *SHORT)
+    stack(
+        "--profile",
+        "insecure",
+        "run",
+        "--rm",
+        "insecure",
+        "run",
+        "quickstart",
+        "--strategy",
+        "fedavg",
+        *SHORT,
+    )
     assert len(list(the_run(stack.folder / "runs", "fedavg").metrics())) == 2
 
 
 def test_a_server_and_a_site_apart(stack, tmp_path_factory):
     """As on two hosts: the site has its folder of keys, its file and the address, nothing else of the server's."""
-    subnet = said("docker", "network", "inspect", "bridge", "--format", "{{(index .IPAM.Config 0).Subnet}}")
+    subnet = said(
+        "docker", "network", "inspect", "bridge", "--format", "{{(index .IPAM.Config 0).Subnet}}"
+    )
     gateway = str(ip_network(subnet)[1])  # an engine that was never started before does not say it
     hosts = [tmp_path_factory.mktemp(name) for name in ("server", "site")]
     words = {"FEDIVON_HOST": gateway, "FEDIVON_SITES": "north south"}
     with Stack(hosts[0], "deploy/server.yml", **words) as server:
         keys = hosts[0] / "deploy" / "keys" / "sites" / "north"
         where = {"FEDIVON_SERVER": f"{gateway}:{server.environment['FEDIVON_PORT']}"}
-        site = Stack(hosts[1], "deploy/site.yml", FEDIVON_SITE="north", FEDIVON_PARTITION="0", **where)
+        site = Stack(
+            hosts[1], "deploy/site.yml", FEDIVON_SITE="north", FEDIVON_PARTITION="0", **where
+        )
         shutil.copytree(keys, hosts[1] / "deploy" / "keys" / "site")
         (hosts[1] / "deploy" / "data").mkdir()
         shutil.copy(stack.folder / "data" / "clinic-0" / "site.npz", hosts[1] / "deploy" / "data")
-        assert "north: admitted" in server("run", "--rm", "fedivon", "sites", "--keys", "/keys", "--admit", "north")
+        assert "north: admitted" in server(
+            "run", "--rm", "fedivon", "sites", "--keys", "/keys", "--admit", "north"
+        )
         with site:
             assert "nothing to fix" in site("run", "--rm", "doctor")
-            inside = site("exec", "-T", "supernode", "find", "/app", "-name", "*.key", "-o", "-name", "site.npz")
+            inside = site(
+                "exec",
+                "-T",
+                "supernode",
+                "find",
+                "/app",
+                "-name",
+                "*.key",
+                "-o",
+                "-name",
+                "site.npz",
+            )
             assert not inside.split(), "keys or data were built into the image"
             server("run", "--rm", "fedivon", "run", "sites", *SHORT, "data.clients=1")
             assert "north, round 2: trained on" in site.logs("supernode")

@@ -23,9 +23,17 @@ REASONS = {
 def test_bad_replies_cost_themselves_alone(federation, tmp_path):
     """In round 2 two of eight clients are honest, which is the quorum; the others raise, send NaN, a wrong shape, a
     negative precision or another model's posterior, or are slow. Then they come back."""
-    words = [*SMALL, "data.clients=8", "clients_per_round=null", "rounds=3", "model.factory=faulty:mlp"]
+    words = [
+        *SMALL,
+        "data.clients=8",
+        "clients_per_round=null",
+        "rounds=3",
+        "model.factory=faulty:mlp",
+    ]
     words += ["server.quorum=2", "server.grace=8"]
-    failure, folder, lines = launch(federation, configuration(tmp_path, "demo", "fedivon", *words), nodes=8, at_once=2)
+    failure, folder, lines = launch(
+        federation, configuration(tmp_path, "demo", "fedivon", *words), nodes=8, at_once=2
+    )
     assert failure is None, (failure, lines)
     first, second, third = Run.open(folder).metrics()
     assert not first["dropped"] and len(first["clients"]) == 8
@@ -35,7 +43,9 @@ def test_bad_replies_cost_themselves_alone(federation, tmp_path):
     assert said.keys() == REASONS.keys()
     for partition, reason in REASONS.items():
         assert re.search(reason, said[partition]), said
-        assert any(f"round 2: dropped the reply of partition {partition}:" in line for line in lines)
+        assert any(
+            f"round 2: dropped the reply of partition {partition}:" in line for line in lines
+        )
     told = (folder / "log.txt").read_text().splitlines()
     assert [line.split(" ", 2)[2] for line in told if "dropped the reply" in line] == [
         line for line in lines if "dropped the reply" in line

@@ -15,21 +15,43 @@ pytestmark = pytest.mark.e2e
 def test_a_sweep_of_pretrained_flipout_ends_with_uncertainty_and_pages(tmp_path, capfd):
     noise = tmp_path / "noise.npz"
     rng = np.random.default_rng(0)
-    pictures, labels = rng.integers(0, 256, (50, 10, 10, 3), np.uint8), np.arange(50) % 2
+    pictures = rng.integers(0, 256, (50, 10, 10, 3), np.uint8)
+    labels = np.arange(50) % 2
     np.savez(noise, x_train=pictures, y_train=labels, x_test=pictures, y_test=labels)
-    words = ["merge.weighting=max-discrepancy", "rounds=2", "pretraining.fraction=0.4", "data.clients=4"]
-    words += ["pretraining.epochs=20", "evaluation.final_samples=4", "evaluation.every=0", "client.prior=global"]
+    words = [
+        "merge.weighting=max-discrepancy",
+        "rounds=2",
+        "pretraining.fraction=0.4",
+        "data.clients=4",
+    ]
+    words += [
+        "pretraining.epochs=20",
+        "evaluation.final_samples=4",
+        "evaluation.every=0",
+        "client.prior=global",
+    ]
     words += ["evaluation.ood=npz", f"evaluation.ood_path={noise}", "model.options={sizes: 32}"]
-    command = ["sweep", "digits-fischer", "merge.rule=dwc", "--runs", str(tmp_path), "--set", *words]
+    command = [
+        "sweep",
+        "digits-fischer",
+        "merge.rule=dwc",
+        "--runs",
+        str(tmp_path),
+        "--set",
+        *words,
+    ]
     assert main(command) == 0
     (metrics,) = (tmp_path / "sweep-digits-fischer").glob("*/metrics.jsonl")
-    run, stamp = Run.open(metrics.parent), metrics.stat().st_mtime_ns
+    run = Run.open(metrics.parent)
+    stamp = metrics.stat().st_mtime_ns
     assert "pretraining epoch 1/20" in (run.folder / "log.txt").read_text()
     last = list(run.metrics())[-1]
     assert last["gm"]["test"]["mc"]["samples"] == 4 and last["gm"]["test"]["mean"]["accuracy"] > 0.2
     assert sum(client["weight"] for client in last["clients"]) == pytest.approx(1)
     found = json.loads((run.folder / "uncertainty.json").read_text())["ways"]["mc"]
-    assert found["scores"] == pytest.approx({k: v for k, v in last["gm"]["test"]["mc"].items() if k != "samples"})
+    assert found["scores"] == pytest.approx(
+        {k: v for k, v in last["gm"]["test"]["mc"].items() if k != "samples"}
+    )
     assert found["ood"]["num_out"] == 50
     page = (run.folder / "report.html").read_text()
     assert page.lstrip().lower().startswith("<!doctype html>") and "dwc" in page
@@ -39,14 +61,21 @@ def test_a_sweep_of_pretrained_flipout_ends_with_uncertainty_and_pages(tmp_path,
     assert "dwc" in (run.folder.parent / "compare.html").read_text()
 
 
-def test_a_run_that_diverges_names_round_client_and_reason_and_keeps_its_last_good_checkpoint(federation, tmp_path):
+def test_a_run_that_diverges_names_round_client_and_reason_and_keeps_its_last_good_checkpoint(
+    federation, tmp_path
+):
     """Four clients that restart from the merged precision multiply it by four in every round: over 50 in the third."""
     words = ["merge.rule=conflation", "client.start=posterior", "server.max_growth=50", "rounds=9"]
     words += ["evaluation.every=0", "clients_per_round=null", "data.clients=4"]
-    failure, folder, lines = launch(federation, configuration(tmp_path, "demo", "fedivon", *words), 4)
+    failure, folder, lines = launch(
+        federation, configuration(tmp_path, "demo", "fedivon", *words), 4
+    )
     run = Run.open(folder)
     assert [line for line in lines if line.startswith("error: round 3: the run diverged")]
-    assert "round 3: the run diverged; the largest precision is" in failure and "of partition" in failure
+    assert (
+        "round 3: the run diverged; the largest precision is" in failure
+        and "of partition" in failure
+    )
     assert [number for number, _ in run.checkpoints()] == [2]
     payload, _ = run.load(run.checkpoints()[-1][1])
     assert payload.fault() is None

@@ -19,7 +19,12 @@ from tests.e2e.sites import Sites
 pytestmark = pytest.mark.e2e
 
 SITES = ["clinic-0", "clinic-1"]
-SMALL = ["data.clients=2", "run.checkpoint_every=1", "evaluation.every=0", "evaluation.clients_every=0"]
+SMALL = [
+    "data.clients=2",
+    "run.checkpoint_every=1",
+    "evaluation.every=0",
+    "evaluation.clients_every=0",
+]
 SMALL += ["evaluation.final_samples=0", "server.node_timeout=300"]
 IN_TURN = [*SMALL, "clients_per_round=1", "rounds=4", "seed=39"]
 ORDER = [[1], [0], [1], [0]]  # either is away for a round before it is asked again
@@ -27,7 +32,10 @@ ORDER = [[1], [0], [1], [0]]  # either is away for a round before it is asked ag
 
 def kill(pid: int, name: str = "") -> int:
     """Kills the descendants of a process that have this name in their command, or all and itself; how many."""
-    family = [*psutil.Process(pid).children(recursive=True), *([] if name else [psutil.Process(pid)])]
+    family = [
+        *psutil.Process(pid).children(recursive=True),
+        *([] if name else [psutil.Process(pid)]),
+    ]
     killed = 0
     for process in family:
         with suppress(psutil.NoSuchProcess):
@@ -40,7 +48,10 @@ def kill(pid: int, name: str = "") -> int:
 
 def taking_part(folder: Path) -> list[list[int]]:
     """Whose replies were merged, round by round."""
-    return [[client["partition"] for client in record["clients"]] for record in Run.open(folder).metrics()]
+    return [
+        [client["partition"] for client in record["clients"]]
+        for record in Run.open(folder).metrics()
+    ]
 
 
 def after_round(number: int, runs: Path) -> Path:
@@ -70,7 +81,8 @@ def come_back(sites: Sites, site: str) -> None:
 
 def held(root: Path, rounds: int) -> tuple[Path, Path, list[str]]:
     """A folder for a run that goes on after so many rounds when there is a certain file, that file, and settings."""
-    runs, go_on = root / "runs", root / "go-on"
+    runs = root / "runs"
+    go_on = root / "go-on"
     options = json.dumps({"runs": str(runs), "go_on": str(go_on), "rounds": rounds})
     return runs, go_on, ["model.factory=held:mlp", f"model.options={options}"]
 
@@ -86,7 +98,8 @@ def disturbed(sites, tmp_path_factory) -> Path:
     """A run of four rounds. In round 2, in which client 0 is held, the SuperNode of client 1 is ended and
     started again, and the ServerApp is killed; the run is resumed. In round 3 the SuperLink is killed, started again,
     and the run is resumed once more."""
-    server, (runs, go_on, words) = sites.federation, held(tmp_path_factory.mktemp("disturbed"), rounds=1)
+    server = sites.federation
+    (runs, go_on, words) = held(tmp_path_factory.mktemp("disturbed"), rounds=1)
     config = configuration(runs, "demo", "bayes-admm", *IN_TURN, *words)
     server.submit(config, nodes=2)
     folder = after_round(1, runs)
@@ -96,7 +109,10 @@ def disturbed(sites, tmp_path_factory) -> Path:
     go_on.touch()
     server.submit({"resume": str(folder)}, nodes=2)
     after_round(2, runs)
-    wait_for(lambda: "Received" in sites.log("clinic-1").partition("train message")[2], "the message of round 3")
+    wait_for(
+        lambda: "Received" in sites.log("clinic-1").partition("train message")[2],
+        "the message of round 3",
+    )
     assert kill(server.pid) > 1
     server.start()
     finish(sites, server.submit({"resume": str(folder)}, nodes=2))
@@ -109,7 +125,9 @@ def test_what_was_killed_goes_on_to_the_same_numbers(disturbed, federation, tmp_
     failure, undisturbed, lines = launch(federation, config, nodes=2)
     assert failure is None, (failure, lines)
     assert taking_part(disturbed) == taking_part(undisturbed) == ORDER
-    ended, wanted = (Run.load(run / "checkpoint" / "round-000004") for run in (disturbed, undisturbed))
+    ended, wanted = (
+        Run.load(run / "checkpoint" / "round-000004") for run in (disturbed, undisturbed)
+    )
     arrays, same = (vars(payload.posterior) | state for payload, state in (ended, wanted))
     assert arrays.keys() == same.keys() >= {"mean", "precision", "sum_v", "sum_u"}
     for name, array in arrays.items():
@@ -121,7 +139,14 @@ def abandoned(sites, tmp_path_factory) -> Path:
     """A run that stops after round 4 of five. The SuperNode of client 1 is killed in round 2; round 3 is held until it
     is back."""
     runs, go_on, words = held(tmp_path_factory.mktemp("abandoned"), rounds=2)
-    words += [*SMALL, "clients_per_round=2", "rounds=5", "run.stop_after=4", "server.quorum=1", "server.grace=8"]
+    words += [
+        *SMALL,
+        "clients_per_round=2",
+        "rounds=5",
+        "run.stop_after=4",
+        "server.quorum=1",
+        "server.grace=8",
+    ]
     run_id = sites.federation.submit(configuration(runs, "demo", "bayes-admm", *words), nodes=2)
     folder = after_round(1, runs)
     assert kill(sites.nodes["clinic-1"].pid)
@@ -132,11 +157,16 @@ def abandoned(sites, tmp_path_factory) -> Path:
     return folder
 
 
-def test_a_round_goes_on_without_a_supernode_that_was_killed_and_has_it_back_with_its_duals(abandoned):
+def test_a_round_goes_on_without_a_supernode_that_was_killed_and_has_it_back_with_its_duals(
+    abandoned,
+):
     records = list(Run.open(abandoned).metrics())
     first, second, *_, last = taking_part(abandoned)
     assert first == last == [0, 1] and second == [0]
-    assert records[1]["dropped"] == [{"partition": 1, "reason": "no reply in time"}] and records[1]["merged"]
+    assert (
+        records[1]["dropped"] == [{"partition": 1, "reason": "no reply in time"}]
+        and records[1]["merged"]
+    )
     assert all(record["seconds"]["train"] < 600 for record in records)
 
 

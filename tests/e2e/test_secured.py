@@ -16,7 +16,13 @@ from tests.e2e.sites import NGINX, Sites
 
 pytestmark = pytest.mark.e2e
 
-SMALL = ["data.clients=2", "clients_per_round=2", "rounds=2", "evaluation.clients_every=2", "server.node_timeout=300"]
+SMALL = [
+    "data.clients=2",
+    "clients_per_round=2",
+    "rounds=2",
+    "evaluation.clients_every=2",
+    "server.node_timeout=300",
+]
 SMALL += ["evaluation.every=0", "evaluation.final_samples=0"]
 THEIRS = ["dataset=null", "data.source=nodes", "data.shape=[8,8,1]", "data.num_classes=10"]
 
@@ -24,7 +30,8 @@ THEIRS = ["dataset=null", "data.source=nodes", "data.shape=[8,8,1]", "data.num_c
 @pytest.fixture(scope="module")
 def sites(tmp_path_factory):
     with ExitStack() as stack:
-        root, clinics = tmp_path_factory.mktemp("secured"), ["clinic-0", "clinic-1"]
+        root = tmp_path_factory.mktemp("secured")
+        clinics = ["clinic-0", "clinic-1"]
         assert main(["deal", "demo", "--to", str(root / "data"), "--site", *clinics]) == 0
         sites = Sites(stack, root, clinics, ("former", "stranger"), root / "data")
         list(admit(sites.federation, sites.keys, ["former"]))
@@ -32,7 +39,9 @@ def sites(tmp_path_factory):
         yield sites
 
 
-def test_secured_nodes_with_files_of_their_own_agree_with_the_simulation(sites, federation, tmp_path):
+def test_secured_nodes_with_files_of_their_own_agree_with_the_simulation(
+    sites, federation, tmp_path
+):
     """FedIvon; the server has no data. test_killed.py has it of BayesADMM, with a set that all have in common."""
     words = ["--superlink", sites.federation.address, "--ca", str(sites.keys / "server" / "ca.crt")]
     words += ["--strategy", "fedivon", "--runs", str(tmp_path / "nodes"), "--set", *SMALL, *THEIRS]
@@ -43,12 +52,18 @@ def test_secured_nodes_with_files_of_their_own_agree_with_the_simulation(sites, 
     assert failure is None, (failure, lines)
     theirs, common = (list(Run.open(run).metrics()) for run in (folder, simulated))
     assert not any(record["dropped"] for record in theirs)
-    assert [[client["num_examples"] for client in record["clients"]] for record in theirs] == [[721, 721]] * 2
+    assert [[client["num_examples"] for client in record["clients"]] for record in theirs] == [
+        [721, 721]
+    ] * 2
     assert "test" in common[-1]["gm"] and "test" not in theirs[-1]["gm"]
-    scores, same = (record[-1]["gm"]["clients_before_training"]["by_client"] for record in (theirs, common))
+    scores, same = (
+        record[-1]["gm"]["clients_before_training"]["by_client"] for record in (theirs, common)
+    )
     assert [one["partition"] for one in scores] == [0, 1]
     assert [one["nll"] for one in scores] == pytest.approx([one["nll"] for one in same], rel=1e-4)
-    ended, wanted = (Run.load(run / "checkpoint" / "round-000002")[0].posterior for run in (folder, simulated))
+    ended, wanted = (
+        Run.load(run / "checkpoint" / "round-000002")[0].posterior for run in (folder, simulated)
+    )
     np.testing.assert_allclose(ended.mean, wanted.mean, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(ended.precision, wanted.precision, rtol=1e-5)
 
@@ -57,12 +72,17 @@ def test_sites_are_listed_by_name(sites, capsys):
     words = ["--superlink", sites.federation.address, "--ca", str(sites.keys / "server" / "ca.crt")]
     assert main(["sites", *words]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()[2:]]
-    assert [(line[0], line[2]) for line in lines] == [("clinic-0", "online"), ("clinic-1", "online")]
+    assert [(line[0], line[2]) for line in lines] == [
+        ("clinic-0", "online"),
+        ("clinic-1", "online"),
+    ]
     assert main(["sites", *words, "--keys", str(sites.keys), "--admit", "clinic-1"]) == 0
     assert capsys.readouterr().out == "clinic-1: was admitted before\n"
 
 
-@pytest.mark.parametrize(("site", "secure"), [("stranger", True), ("former", True), ("stranger", False)])
+@pytest.mark.parametrize(
+    ("site", "secure"), [("stranger", True), ("former", True), ("stranger", False)]
+)
 def test_a_node_without_a_registered_key_or_without_tls_is_refused(sites, site, secure):
     node = sites.start(site, 2, secure, "--max-retries", "2")
     wait_for(lambda: node.poll() is not None, "the node's end", patience=120)
@@ -70,7 +90,9 @@ def test_a_node_without_a_registered_key_or_without_tls_is_refused(sites, site, 
     assert not secure or "2004" in sites.log(site)  # Flower's word for a key that nobody registered
 
 
-@pytest.mark.skipif(not NGINX, reason="no nginx here: what sites reach of the SuperLink is not tested")
+@pytest.mark.skipif(
+    not NGINX, reason="no nginx here: what sites reach of the SuperLink is not tested"
+)
 class TestBehindTheProxy:
     def test_a_site_can_neither_register_a_key_nor_submit_a_run(self, sites, tmp_path):
         stranger = sites.keys / "sites" / "stranger" / "node.pub"
@@ -102,4 +124,8 @@ class TestBehindTheProxy:
 
     def test_the_nodes_paths_are_answered_by_the_superlink(self, sites):
         assert sites.status("/health") == 200
-        assert sites.status("/v1/fleet/pull-messages") not in (200, 403, 502)  # it wants a signed message
+        assert sites.status("/v1/fleet/pull-messages") not in (
+            200,
+            403,
+            502,
+        )  # it wants a signed message

@@ -23,8 +23,19 @@ from tests.e2e.helpers import configuration, numbers, resume
 
 pytestmark = pytest.mark.e2e
 
-SMALL = ["data.clients=4", "clients_per_round=2", "train_all_clients=true", "rounds=4", "client.beta=0"]
-SMALL += ["data.holdout=100", "evaluation.every=2", "evaluation.samples=4", "evaluation.final_samples=8"]
+SMALL = [
+    "data.clients=4",
+    "clients_per_round=2",
+    "train_all_clients=true",
+    "rounds=4",
+    "client.beta=0",
+]
+SMALL += [
+    "data.holdout=100",
+    "evaluation.every=2",
+    "evaluation.samples=4",
+    "evaluation.final_samples=8",
+]
 SMALL += ["evaluation.clients_every=2", "run.checkpoint_every=1", "run.client_state=run"]
 
 
@@ -38,7 +49,9 @@ def simulate(federation, runs: Path, *overrides: str, at_once: int = 1) -> tuple
 @pytest.fixture(scope="module")
 def undisturbed(federation, tmp_path_factory) -> tuple[Path, list[str]]:
     """As many clients as there are nodes, two of them at once."""
-    return simulate(federation, tmp_path_factory.mktemp("undisturbed"), "data.clients=null", at_once=2)
+    return simulate(
+        federation, tmp_path_factory.mktemp("undisturbed"), "data.clients=null", at_once=2
+    )
 
 
 def test_a_run_leaves_its_folder(undisturbed):
@@ -51,18 +64,25 @@ def test_a_run_leaves_its_folder(undisturbed):
     assert records[-1]["gm"]["test"]["mc"]["samples"] == 8
     assert [line for line in lines if line.startswith("round 4/4")]
     summary = json.loads((folder / "summary.json").read_text())
-    assert summary["status"] == "completed" and summary["final"]["test"] == records[-1]["gm"]["test"]
+    assert (
+        summary["status"] == "completed" and summary["final"]["test"] == records[-1]["gm"]["test"]
+    )
     assert yaml.safe_load((folder / "settings.yaml").read_text())["data"]["clients"] == 4
     run = Run.open(folder)
     assert [number for number, _ in run.checkpoints()] == [3, 4]
-    scores = {r["round"]: r["gm"]["holdout"]["mc"]["nll"] for r in records if "holdout" in r.get("gm", {})}
+    scores = {
+        r["round"]: r["gm"]["holdout"]["mc"]["nll"] for r in records if "holdout" in r.get("gm", {})
+    }
     assert run.best()["round"] == min(scores, key=scores.get)
 
 
 def test_every_line_says_whose_model_and_when(undisturbed):
     folder, _ = undisturbed
     records = list(Run.open(folder).metrics())
-    assert [set(record.get("pm", {})) for record in records] == [set(), {"clients_after_training"}] * 2
+    assert [set(record.get("pm", {})) for record in records] == [
+        set(),
+        {"clients_after_training"},
+    ] * 2
     last = records[-1]
     assert set(last["gm"]) == {"clients_before_training", "test", "holdout"}
     assert len(last["pm"]["clients_after_training"]["by_client"]) == 4 and last["silent"] == 2
@@ -85,7 +105,8 @@ def test_a_run_stopped_and_resumed_ends_with_the_same_numbers(federation, undist
 
 def test_what_is_on_disk_scores_as_it_did_in_the_run(undisturbed):
     run = Run.open(undisturbed[0])
-    last, again = list(run.metrics())[-1], score_again(run)
+    last = list(run.metrics())[-1]
+    again = score_again(run)
     for whose, where in (("pm", "clients_after_training"), ("gm", "clients_before_training")):
         assert json.loads(json.dumps(again[whose][where])) == last[whose][where]
     assert sorted(kept_models(run)) == [0, 1, 2, 3]
@@ -97,7 +118,9 @@ def test_the_demo_command_compares_methods_and_exits_zero(tmp_path, capfd):
     code = main(["run", "demo", "--strategy", "fedavg", "fedivon", *words])
     shown = capfd.readouterr().out
     assert code == 0
-    point, posterior = (numbers(next(tmp_path.glob(f"*-{name}")))[-1] for name in ("fedavg", "fedivon"))
+    point, posterior = (
+        numbers(next(tmp_path.glob(f"*-{name}")))[-1] for name in ("fedavg", "fedivon")
+    )
     assert set(point["gm"]["test"]) == {"mean"} and set(posterior["gm"]["test"]) == {"mean", "mc"}
     for expected in ("accuracy %", "GM at the mean", "GM, 4 samples", "run folders:", "round 2/2"):
         assert expected in shown
@@ -107,10 +130,18 @@ def test_the_bundle_holds_the_settings(tmp_path):
     """From a copy: Flower takes a folder's name for the app's, and refuses some (an underscore) that checkouts have."""
     app = copy_app(PROJECT, tmp_path / "fedivon")
     done = subprocess.run(
-        [BIN / "flwr", "build", "--app", app], cwd=tmp_path, capture_output=True, text=True, check=False
+        [BIN / "flwr", "build", "--app", app],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     bundles = [*tmp_path.glob("*.fab"), *app.glob("*.fab")]
     assert bundles, done.stdout + done.stderr
     names = zipfile.ZipFile(bundles[0]).namelist()
-    assert {"conf/experiment/demo.yaml", "conf/strategy/fedivon.yaml", "datasets/partition.py"} <= set(names)
+    assert {
+        "conf/experiment/demo.yaml",
+        "conf/strategy/fedivon.yaml",
+        "datasets/partition.py",
+    } <= set(names)
     assert not [name for name in names if "test_" in name]

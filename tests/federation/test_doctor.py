@@ -47,10 +47,14 @@ def serve(keys):
 
     def start(secure=True, health=200, ahead=0, open_=False, folder=keys):
         server = HTTPServer(("127.0.0.1", 0), Answer)
-        server.health, server.ahead, server.open = health, ahead, open_
+        server.health = health
+        server.ahead = ahead
+        server.open = open_
         if secure:
             context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-            context.load_cert_chain(folder / "server" / "server.crt", folder / "server" / "server.key")
+            context.load_cert_chain(
+                folder / "server" / "server.crt", folder / "server" / "server.key"
+            )
             server.socket = context.wrap_socket(server.socket, server_side=True)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         servers.append(server)
@@ -67,12 +71,17 @@ def findings(tmp_path, **given):
 
 
 def bad(found):
-    return [(one.about, one.verdict, one.found) for one in found if one.verdict != "ok" and one.about != "Flower"]
+    return [
+        (one.about, one.verdict, one.found)
+        for one in found
+        if one.verdict != "ok" and one.about != "Flower"
+    ]
 
 
 def test_a_site_that_is_well(tmp_path, keys, serve):
     path = tmp_path / "site.npz"
-    x, y = np.zeros((6, 8, 8), np.uint8), np.arange(6) % 3
+    x = np.zeros((6, 8, 8), np.uint8)
+    y = np.arange(6) % 3
     np.savez(path, x_train=x, y_train=y, x_test=x, y_test=y)
     found = findings(tmp_path, data=path, keys=keys / "sites" / "clinic-0", superlink=serve())
     assert bad(found) == []
@@ -105,7 +114,9 @@ def test_a_server_with_something_wrong(tmp_path, keys, serve, options, about, ve
 
 
 def test_a_clock_that_is_a_minute_late_is_late_enough(tmp_path, keys, serve):
-    assert bad(findings(tmp_path, keys=keys / "sites" / "clinic-0", superlink=serve(ahead=60))) == []
+    assert (
+        bad(findings(tmp_path, keys=keys / "sites" / "clinic-0", superlink=serve(ahead=60))) == []
+    )
 
 
 def test_another_authoritys_server_and_a_name_that_is_not_in_the_certificate(tmp_path, keys, serve):
@@ -120,7 +131,10 @@ def test_another_authoritys_server_and_a_name_that_is_not_in_the_certificate(tmp
 
 
 def test_nobody_at_the_address_and_no_address(tmp_path):
-    for address, says in ((f"127.0.0.1:{free_port()}", "nobody answers"), ("somewhere", "is no address")):
+    for address, says in (
+        (f"127.0.0.1:{free_port()}", "nobody answers"),
+        ("somewhere", "is no address"),
+    ):
         (one,) = bad(findings(tmp_path, superlink=address))
         assert one[:2] == ("SuperLink", "failure") and says in one[2]
 
@@ -137,7 +151,9 @@ def test_keys_that_are_not_well(tmp_path, keys):
     (one,) = bad(findings(tmp_path, keys=site))
     assert one[1] == "warning" and "can be read by others (mode 644)" in one[2]
     make_keys(tmp_path / "other", ["x"], ["clinic-0"])
-    (site / "node.pub").write_bytes((tmp_path / "other" / "sites" / "clinic-0" / "node.pub").read_bytes())
+    (site / "node.pub").write_bytes(
+        (tmp_path / "other" / "sites" / "clinic-0" / "node.pub").read_bytes()
+    )
     assert "are no elliptic pair" in bad(findings(tmp_path, keys=site))[0][2]
     (site / "node.pub").write_text("nonsense")
     assert "cannot be read" in bad(findings(tmp_path, keys=site))[0][2]
@@ -171,10 +187,15 @@ def test_a_state_folder_that_cannot_be_written_to(tmp_path, monkeypatch):
 
 def test_a_package_of_another_version_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(doctor, "_pinned", lambda: {"numpy": "0.1", "nowhere": "1.0"})
-    assert [one[:2] for one in bad(findings(tmp_path))] == [("numpy", "warning"), ("nowhere", "failure")]
+    assert [one[:2] for one in bad(findings(tmp_path))] == [
+        ("numpy", "warning"),
+        ("nowhere", "failure"),
+    ]
 
 
-def test_the_command_says_what_to_do_and_its_exit_status(tmp_path, keys, serve, monkeypatch, capsys):
+def test_the_command_says_what_to_do_and_its_exit_status(
+    tmp_path, keys, serve, monkeypatch, capsys
+):
     monkeypatch.setenv("FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION", "1")
     words = ["doctor", "--keys", str(keys / "sites" / "clinic-0"), "--superlink", serve()]
     assert main(words) == 0

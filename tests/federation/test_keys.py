@@ -87,7 +87,9 @@ def test_a_certificate_is_made_anew_for_another_host_and_a_month_before_its_end(
     key = (tmp_path / "server" / "server.key").read_bytes()
     assert make_keys(tmp_path, ["fl.example.org"], []) == [path]
     assert greet(tmp_path, tmp_path / "server" / "ca.crt", "fl.example.org") == b"welcome"
-    assert greet(tmp_path, tmp_path / "server" / "ca.crt", "localhost") == b"welcome"  # the old names stay
+    assert (
+        greet(tmp_path, tmp_path / "server" / "ca.crt", "localhost") == b"welcome"
+    )  # the old names stay
     end = x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc
     assert make_keys(tmp_path, [], [], now=end - timedelta(days=31)) == []
     assert make_keys(tmp_path, [], [], now=end - timedelta(days=29)) == [path]
@@ -100,7 +102,9 @@ def test_a_key_that_was_removed_is_replaced(tmp_path):
     place = tmp_path / "sites" / "clinic-0"
     old = (place / "node.pub").read_bytes()
     (place / "node.key").unlink()
-    assert make_keys(tmp_path, [], ["clinic-0"]) == []  # as of a site that keeps its private key to itself
+    assert (
+        make_keys(tmp_path, [], ["clinic-0"]) == []
+    )  # as of a site that keeps its private key to itself
     (place / "node.pub").unlink()
     assert {path.name for path in make_keys(tmp_path, [], ["clinic-0"])} == {"node.key", "node.pub"}
     assert (place / "node.pub").read_bytes() != old
@@ -123,7 +127,9 @@ def test_a_new_authority_signs_the_servers_certificate_anew(tmp_path):
     shutil.rmtree(tmp_path / "authority")
     (place / "ca.crt").unlink()
     assert place / "server.crt" in make_keys(tmp_path, [], [])
-    own, authority = (x509.load_pem_x509_certificate((place / n).read_bytes()) for n in ("server.crt", "ca.crt"))
+    own, authority = (
+        x509.load_pem_x509_certificate((place / n).read_bytes()) for n in ("server.crt", "ca.crt")
+    )
     own.verify_directly_issued_by(authority)
 
 

@@ -15,13 +15,18 @@ SITES = ["north", "south", "west"]
 def test_the_files_are_the_experiments_parts(tmp_path, capsys):
     assert main(["deal", "demo", "--to", str(tmp_path), "--site", *SITES]) == 0
     shown = capsys.readouterr().out.splitlines()
-    source, parts = division(compose(settings_of, "demo", None, ["data.clients=3", "clients_per_round=3"]).data, 3, 0)
+    source, parts = division(
+        compose(settings_of, "demo", None, ["data.clients=3", "clients_per_round=3"]).data, 3, 0
+    )
     for number, site in enumerate(SITES):
         dealt = npz(path=tmp_path / site / "site.npz")
         np.testing.assert_array_equal(dealt.x_train, source.x_train[parts.train[number]])
         np.testing.assert_array_equal(dealt.y_train, source.y_train[parts.train[number]])
         np.testing.assert_array_equal(dealt.y_test, source.y_test[parts.test[number]])
-        assert f"{len(dealt.y_train)} examples to train with, {len(dealt.y_test)} to test with" in shown[number]
+        assert (
+            f"{len(dealt.y_train)} examples to train with, {len(dealt.y_test)} to test with"
+            in shown[number]
+        )
         assert [file.name for file in (tmp_path / site).iterdir()] == ["site.npz"]
 
 

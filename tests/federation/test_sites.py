@@ -20,13 +20,19 @@ class Register:
         self.calls: list[tuple[str, str | int]] = []
 
     def register(self, public_key: Path, name: str) -> None:
-        assert _read(public_key) not in [site.public_key for site in self.known]  # Flower admits a key once, for ever
+        assert _read(public_key) not in [
+            site.public_key for site in self.known
+        ]  # Flower admits a key once, for ever
         self.calls.append(("register", name))
-        self.known.append(Site(name, 100 + len(self.calls), "registered", "2026-01-01", _read(public_key)))
+        self.known.append(
+            Site(name, 100 + len(self.calls), "registered", "2026-01-01", _read(public_key))
+        )
 
     def unregister(self, node: int) -> None:
         self.calls.append(("unregister", node))
-        self.known = [replace(site, status=GONE) if site.node == node else site for site in self.known]
+        self.known = [
+            replace(site, status=GONE) if site.node == node else site for site in self.known
+        ]
 
     @property
     def admitted(self) -> list[str]:
@@ -53,7 +59,9 @@ def test_a_new_key_takes_the_place_of_the_old_one(link, tmp_path):
     for name in ("node.key", "node.pub"):
         (tmp_path / "sites" / "north" / name).unlink()
     make_keys(tmp_path, ["localhost"], ["north"])
-    assert list(admit(link, tmp_path, ["north"])) == ["north: admitted, and its former key shut out"]
+    assert list(admit(link, tmp_path, ["north"])) == [
+        "north: admitted, and its former key shut out"
+    ]
     assert link.calls[-2:] == [("register", "north"), ("unregister", old.node)]
     (north,) = [site for site in link.known if site.name == "north" and site.status != GONE]
     assert north.public_key == _read(tmp_path / "sites" / "north" / "node.pub") != old.public_key
@@ -86,7 +94,8 @@ def test_a_key_that_was_shut_out_stays_out_and_the_others_get_in(link, tmp_path)
     list(remove(link, ["north"]))
     first, second = admit(link, tmp_path, ["north", "south"])
     assert (
-        first.startswith("north: its key was shut out, for ever; remove its node.key") and second == "south: admitted"
+        first.startswith("north: its key was shut out, for ever; remove its node.key")
+        and second == "south: admitted"
     )
 
 

@@ -23,13 +23,17 @@ def link(monkeypatch):
     """A link whose SuperLink tells of run 7 what `link.answers` has, in turn; an exception among them is raised, None
     stands for a run that it does not know. `link.said` is what the run says, each part at its time; an exception ends
     the stream. `link.asked` are the commands of `flwr` that were called."""
-    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now, sleep=lambda s: setattr(clock, "now", clock.now + s))
+    clock = SimpleNamespace(
+        now=0.0, monotonic=lambda: clock.now, sleep=lambda s: setattr(clock, "now", clock.now + s)
+    )
     monkeypatch.setattr(superlink, "time", clock)
 
     def flwr(command, **_):
         link.asked.append(str(command[1]))
         refusal = {"success": False, "error-message": "Connection refused"}
-        answer = {"run": {"success": True, "run-id": "7"}, "stop": {"success": True}}.get(link.asked[-1], refusal)
+        answer = {"run": {"success": True, "run-id": "7"}, "stop": {"success": True}}.get(
+            link.asked[-1], refusal
+        )
         return subprocess.CompletedProcess(command, 0, f"some words\n{json.dumps(answer)}", "")
 
     def list_runs(request):
@@ -47,10 +51,14 @@ def link(monkeypatch):
             yield StreamLogsResponse(log_output=part, latest_timestamp=at)
 
     client = SimpleNamespace(ListRuns=list_runs, StreamLogs=stream_logs, close=lambda: None)
-    monkeypatch.setattr("flwr.cli.utils.init_http_client_from_connection", lambda connection: client)
+    monkeypatch.setattr(
+        "flwr.cli.utils.init_http_client_from_connection", lambda connection: client
+    )
     monkeypatch.setattr(subprocess, "run", flwr)
     with SuperLink("127.0.0.1:1") as link:
-        link.answers, link.said, link.asked = [], [], []
+        link.answers = []
+        link.said = []
+        link.asked = []
         yield link
 
 
@@ -62,18 +70,23 @@ def test_a_superlink_that_is_away_for_a_while_does_not_end_the_run(link):
 
 def test_every_line_is_shown_once_and_whole_although_the_connection_was_lost(link):
     link.answers = [RUNNING, RUNNING, DONE]
-    link.said = [(1.0, f"INFO : Flower's own\n\x1b[92m{MARK}round 1"), (2.0, f"/2\n{MARK}round 2/2\n")]
+    link.said = [
+        (1.0, f"INFO : Flower's own\n\x1b[92m{MARK}round 1"),
+        (2.0, f"/2\n{MARK}round 2/2\n"),
+    ]
     link.said += [(2.5, ConnectionError("reset")), (3.0, f"{MARK}completed\n")]
     shown = []
     assert link.run({"experiment": "demo"}, show=shown.append) is None
     assert shown == ["round 1/2", "round 2/2", "completed"]
-    link.answers, link.verbose = [RUNNING, DONE], True
+    link.answers = [RUNNING, DONE]
+    link.verbose = True
     assert link.run({"experiment": "demo"}, show=shown.append) is None
     assert shown[3:] == ["INFO : Flower's own", "round 1/2", "round 2/2", "completed"]
 
 
 def test_an_error_where_lines_are_shown_is_not_taken_for_the_superlinks(link):
-    link.answers, link.said = [RUNNING], [(1.0, f"{MARK}round 1/2\n")]
+    link.answers = [RUNNING]
+    link.said = [(1.0, f"{MARK}round 1/2\n")]
 
     def closed(line: str) -> None:
         raise BrokenPipeError
@@ -84,7 +97,9 @@ def test_an_error_where_lines_are_shown_is_not_taken_for_the_superlinks(link):
 
 def test_one_that_stays_away_is_named_and_its_run_is_left_alone(link):
     link.answers = [RUNNING, *[AWAY] * 1000]
-    with pytest.raises(LaunchError, match="the SuperLink at 127.0.0.1:1 does not answer: Connection refused"):
+    with pytest.raises(
+        LaunchError, match="the SuperLink at 127.0.0.1:1 does not answer: Connection refused"
+    ):
         link.run({"experiment": "demo"})
     assert "stop" not in link.asked
 

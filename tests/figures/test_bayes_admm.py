@@ -40,7 +40,10 @@ def elbos(family, kind, side, per_class, rounds, **von):
     size = 10 * x.shape[1]
     prior = family.prior(size, delta)
     score = partial(negative_elbo, losses=losses, prior=prior)
-    return {v.name: trace(federate(family, losses, v, delta, size, **von), rounds, score) for v in VARIANTS}
+    return {
+        v.name: trace(federate(family, losses, v, delta, size, **von), rounds, score)
+        for v in VARIANTS
+    }
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +52,9 @@ def diagonal():
 
 
 def test_bayes_admm_is_the_fastest_that_converges_and_bregman_admm_the_slowest(diagonal):
-    bayes, damped, bregman = (diagonal[name][0] for name in ("BayesADMM", "PVI, damped", "BregmanADMM"))
+    bayes, damped, bregman = (
+        diagonal[name][0] for name in ("BayesADMM", "PVI, damped", "BregmanADMM")
+    )
     assert bayes[3] < damped[3] < bregman[3]
     for values in (bayes, damped, bregman):
         assert values == sorted(values, reverse=True)
@@ -71,14 +76,18 @@ def test_the_end_of_a_method_is_told():
     x, labels = reduced("digits", 3, 30)
     losses = by_pairs(x, labels, labels, lambda a, b: SoftmaxRegression(a, b, 10, 4))
     wild = Variant("BregmanADMM", 1.0, 50.0, space="expectation")
-    values, end = trace(federate(FULL, losses, wild, 1.0, 90, step=0.1, most=10), 6, lambda q: q.mean.sum())
+    values, end = trace(
+        federate(FULL, losses, wild, 1.0, 90, step=0.1, most=10), 6, lambda q: q.mean.sum()
+    )
     assert len(values) < 6 and end.startswith(f"diverged in round {len(values) + 1}: the ")
     with pytest.raises(Diverged):
         list(federate(FULL, losses, wild, 1.0, 90, step=0.1, most=10))
 
 
 def test_ridge_regression_takes_bayes_admm_one_round_and_the_others_many():
-    found = {name.split(" (")[0]: values for name, values in ridge_distances("digits", 6, silent).items()}
+    found = {
+        name.split(" (")[0]: values for name, values in ridge_distances("digits", 6, silent).items()
+    }
     assert found["BayesADMM"][0] < 1e-6
     for name in ("federated ADMM", "BregmanADMM"):
         assert found[name][0] > 1e-2 and found[name][-1] < found[name][1] < found[name][0]
@@ -87,7 +96,8 @@ def test_ridge_regression_takes_bayes_admm_one_round_and_the_others_many():
 @pytest.mark.parametrize("seed", range(5))
 def test_bayes_admm_agrees_on_the_line_in_two_rounds_and_admm_later(seed):
     found = toy_rounds(two_clients(seed), 5)
-    (points, mode), (posteriors, mean) = found["Federated ADMM"], found["BayesADMM"]
+    (points, mode) = found["Federated ADMM"]
+    (posteriors, mean) = found["BayesADMM"]
     admm = [max(turned(theta, mode) for theta in one) for one in points]
     bayes = [max(turned(q.mean, mean) for q in one) for one in posteriors]
     assert bayes[1] < 5 < admm[3] and admm == sorted(admm, reverse=True)

@@ -17,14 +17,21 @@ from fedivon_app.datasets.base import Source
 from fedivon_app.methods import method, settings_of
 from tests import simulated as federation
 
-K, EACH, FEATURES, CLASSES = 3, 40, 3, 3
+K = 3
+EACH = 40
+FEATURES = 3
+CLASSES = 3
 
 
 def world() -> Source:
     """Clients with inputs of their own and mostly one label each."""
     rng = np.random.default_rng(0)
-    x = np.concatenate([rng.standard_normal((EACH, FEATURES)) + shift for shift in (-1.0, 0.0, 1.0)]).astype(np.float32)
-    y = np.concatenate([np.where(rng.random(EACH) < 0.6, k, rng.integers(0, CLASSES, EACH)) for k in range(K)])
+    x = np.concatenate(
+        [rng.standard_normal((EACH, FEATURES)) + shift for shift in (-1.0, 0.0, 1.0)]
+    ).astype(np.float32)
+    y = np.concatenate(
+        [np.where(rng.random(EACH) < 0.6, k, rng.integers(0, CLASSES, EACH)) for k in range(K)]
+    )
     return Source("convex", x, y, x, y, CLASSES)
 
 
@@ -35,7 +42,8 @@ def pooled_gradient(mean: np.ndarray, decay: float = 0.0) -> float:
     """The norm of the gradient of the mean loss over all clients, and of decay |mean|^2 / 2."""
     flat = Flat(build("linear", (FEATURES,), CLASSES))
     flat.load(mean)
-    inputs, labels = torch.from_numpy(SOURCE.x_train), torch.from_numpy(SOURCE.y_train)
+    inputs = torch.from_numpy(SOURCE.x_train)
+    labels = torch.from_numpy(SOURCE.y_train)
     torch.nn.functional.cross_entropy(flat.module(inputs), labels).backward()
     return float((flat.gradient + decay * flat.vector).norm())
 
@@ -44,7 +52,12 @@ def federate(name, rounds, client, merge, state_root):
     return federation.federate(name, rounds, client, merge, state_root, SOURCE, K).server
 
 
-LOCAL = {"batch_size": EACH, "epochs": 10, "optimizer": "sgd", "learning_rate": 0.5}  # ten full-batch steps
+LOCAL = {
+    "batch_size": EACH,
+    "epochs": 10,
+    "optimizer": "sgd",
+    "learning_rate": 0.5,
+}  # ten full-batch steps
 
 
 def test_an_average_of_points_is_not_the_pooled_optimum(tmp_path):
@@ -58,7 +71,11 @@ def test_an_average_of_points_is_not_the_pooled_optimum(tmp_path):
         ("scaffold", {}, {"weighting": "equal"}),
         ("feddyn", {"loss": "share"}, {"rho": 0.1, "dual_step": 0.1, "prior_precision": 0.0}),
         ("fed-admm", {}, {"rho": 10.0, "dual_step": 10.0, "prior_precision": 1e-3}),
-        ("fedlap", {"temperature": 20.0}, {"rho": 1.0, "alpha": 1.0, "dual_step": 0.3, "prior_precision": 1.0}),
+        (
+            "fedlap",
+            {"temperature": 20.0},
+            {"rho": 1.0, "alpha": 1.0, "dual_step": 0.3, "prior_precision": 1.0},
+        ),
     ],
 )
 def test_points_with_duals_or_controls_reach_it(name, client, merge, tmp_path):
@@ -70,7 +87,13 @@ def test_points_with_duals_or_controls_reach_it(name, client, merge, tmp_path):
 
 def test_a_proximal_term_holds_a_client_near_the_server(tmp_path):
     far, near = (
-        federate("fedprox", 1, LOCAL | {"proximal": mu, "optimizer_state": "fresh"}, {}, tmp_path / str(mu)).mean
+        federate(
+            "fedprox",
+            1,
+            LOCAL | {"proximal": mu, "optimizer_state": "fresh"},
+            {},
+            tmp_path / str(mu),
+        ).mean
         for mu in (0.0, 1.0)
     )
     start = federation.initial_weights(SOURCE)
@@ -80,16 +103,27 @@ def test_a_proximal_term_holds_a_client_near_the_server(tmp_path):
 @pytest.mark.parametrize("name", ["fedlap-cov", "bayes-admm", "pvi"])
 def test_posteriors_with_duals_come_near_it_and_know_their_precision(name, tmp_path):
     """The precision at the end is the prior's and the clients' curvatures, as far as their own can tell."""
-    merge = {"rho": 1.0, "dual_step": 0.2, "prior_precision": 1.0} | ({} if name == "bayes-admm" else {"alpha": 1.0})
-    client = LOCAL if name == "fedlap-cov" else {"batch_size": EACH, "epochs": 40, "learning_rate": 0.02}
+    merge = {"rho": 1.0, "dual_step": 0.2, "prior_precision": 1.0} | (
+        {} if name == "bayes-admm" else {"alpha": 1.0}
+    )
+    client = (
+        LOCAL if name == "fedlap-cov" else {"batch_size": EACH, "epochs": 40, "learning_rate": 0.02}
+    )
     if name != "fedlap-cov":
-        client |= {"hess_init": 0.1, "beta2": 0.95, "rescale_lr": False, "momentum": "fresh", "mc_samples": 2}
+        client |= {
+            "hess_init": 0.1,
+            "beta2": 0.95,
+            "rescale_lr": False,
+            "momentum": "fresh",
+            "mc_samples": 2,
+        }
     reached = federate(name, 30, client, merge, tmp_path)
     assert pooled_gradient(reached.mean) < 0.035
     flat = Flat(build("linear", (FEATURES,), CLASSES))
     flat.load(reached.mean)
 
-    inputs, labels = torch.from_numpy(SOURCE.x_train), torch.from_numpy(SOURCE.y_train)
+    inputs = torch.from_numpy(SOURCE.x_train)
+    labels = torch.from_numpy(SOURCE.y_train)
     expected = 1.0 + K * EACH * curvature_diagonal(flat, inputs, labels).numpy()
     np.testing.assert_allclose(reached.precision, expected, rtol=0.35)
 
@@ -107,7 +141,8 @@ FULL = {"rho": 1 / K, "dual_step": 1 / K, "prior_precision": 2.0}
 def test_full_covariance_reaches_the_pooled_ridge_posterior_in_one_round(tmp_path):
     """Over the wire, with the network's own order of weights; and it stays there."""
     client = {"loss": "squares", "learning_rate": 1.0}
-    inputs, truth = np.c_[SOURCE.x_train, np.ones(len(SOURCE.x_train))], np.eye(CLASSES)[SOURCE.y_train]
+    inputs = np.c_[SOURCE.x_train, np.ones(len(SOURCE.x_train))]
+    truth = np.eye(CLASSES)[SOURCE.y_train]
     precision = inputs.T @ inputs + 2.0 * np.eye(FEATURES + 1)
     theta = np.linalg.solve(precision, inputs.T @ truth)
     for rounds in (1, 3):
@@ -115,26 +150,38 @@ def test_full_covariance_reaches_the_pooled_ridge_posterior_in_one_round(tmp_pat
         flat = Flat(build("linear", (FEATURES,), CLASSES))
         flat.load(reached.mean)
         logits = flat.module(torch.from_numpy(SOURCE.x_train)).detach().numpy()
-        np.testing.assert_allclose(logits, inputs @ theta, atol=1e-5)  # the network computes in float32
-        weights, biases = reached.mean[: CLASSES * FEATURES].reshape(CLASSES, FEATURES), reached.mean[-CLASSES:]
+        np.testing.assert_allclose(
+            logits, inputs @ theta, atol=1e-5
+        )  # the network computes in float32
+        weights = reached.mean[: CLASSES * FEATURES].reshape(CLASSES, FEATURES)
+        biases = reached.mean[-CLASSES:]
         np.testing.assert_allclose(np.c_[weights, biases].T, theta, atol=1e-6)
         one_class = np.r_[0:FEATURES, CLASSES * FEATURES]  # class 0's weights and bias
-        np.testing.assert_allclose(reached.precision[np.ix_(one_class, one_class)], precision, rtol=1e-6)
+        np.testing.assert_allclose(
+            reached.precision[np.ix_(one_class, one_class)], precision, rtol=1e-6
+        )
     other = federate("bayes-admm-full", 1, client, FULL | {"rho": 1.0}, tmp_path / "other")
     assert np.abs(other.mean - reached.mean).max() > 1e-2
 
 
-@pytest.mark.parametrize("variant", [{"rho": 1.0, "dual_step": 1.0}, {"rho": 1.0, "dual_step": 0.3, "alpha": 1.0}])
+@pytest.mark.parametrize(
+    "variant", [{"rho": 1.0, "dual_step": 1.0}, {"rho": 1.0, "dual_step": 0.3, "alpha": 1.0}]
+)
 def test_full_covariance_reaches_the_pooled_variational_posterior(variant, tmp_path):
     """BayesADMM and damped PVI on logistic regression end where VON on all data ends."""
-    reached = federate("bayes-admm-full", 20, {"tolerance": 1e-9, "draws": 100}, FULL | variant, tmp_path)
+    reached = federate(
+        "bayes-admm-full", 20, {"tolerance": 1e-9, "draws": 100}, FULL | variant, tmp_path
+    )
     inputs = np.c_[SOURCE.x_train, np.ones(len(SOURCE.x_train))].astype(np.float64)
     pooled = SoftmaxRegression(inputs, SOURCE.y_train, CLASSES, draws=100)
     size = CLASSES * (FEATURES + 1)
     exact = solve_client(pooled, Dense.isotropic(size, 2.0), no_dual(size), 1.0)
-    weights, biases = reached.mean[: CLASSES * FEATURES].reshape(CLASSES, FEATURES), reached.mean[-CLASSES:]
+    weights = reached.mean[: CLASSES * FEATURES].reshape(CLASSES, FEATURES)
+    biases = reached.mean[-CLASSES:]
     np.testing.assert_allclose(np.c_[weights, biases].T.reshape(-1), exact.mean, atol=0.005)
-    np.testing.assert_allclose(np.linalg.eigvalsh(reached.precision), np.linalg.eigvalsh(exact.precision), rtol=0.03)
+    np.testing.assert_allclose(
+        np.linalg.eigvalsh(reached.precision), np.linalg.eigvalsh(exact.precision), rtol=0.03
+    )
 
 
 def test_full_covariance_is_for_one_small_linear_layer(tmp_path):

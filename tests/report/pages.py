@@ -15,14 +15,23 @@ class Page(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.addresses, self.ids, self.names, self.titles, self.rows, self.open = [], [], [], [], [], []
+        self.addresses = []
+        self.ids = []
+        self.names = []
+        self.titles = []
+        self.rows = []
+        self.open = []
         self.feed(text)
         assert not self.open
 
     def handle_starttag(self, tag, attributes):
         attributes = dict(attributes)
         self.names.append(tag)
-        self.addresses += [attributes[key] for key in ("src", "href", "action", "data", "poster") if key in attributes]
+        self.addresses += [
+            attributes[key]
+            for key in ("src", "href", "action", "data", "poster")
+            if key in attributes
+        ]
         self.ids += [attributes["id"]] if "id" in attributes else []
         if tag == "tr":
             self.rows.append([])
@@ -60,14 +69,26 @@ def record(number, **more):
         "bytes_up": 500_000,
         "dropped": [],
         "seconds": {"train": 2.0, "evaluate": 1.0, "clients": []},
-        "clients": [{"partition": p, "num_examples": 5, "bytes": 9, "loss": 1 / number + p} for p in range(3)],
+        "clients": [
+            {"partition": p, "num_examples": 5, "bytes": 9, "loss": 1 / number + p}
+            for p in range(3)
+        ],
         "merged": True,
         "train_loss": 2 / number,
         **more,
     }
 
 
-def new_run(folder, records=(), status="completed", detail="", uncertainty=None, seed=0, strategy="fedivon", sets=()):
+def new_run(
+    folder,
+    records=(),
+    status="completed",
+    detail="",
+    uncertainty=None,
+    seed=0,
+    strategy="fedivon",
+    sets=(),
+):
     overrides = [f"run.folder={folder}", f"seed={seed}", "rounds=2", *sets]
     run = Run.create(compose(settings_of, "demo", strategy, overrides))
     for one in records:
@@ -81,12 +102,15 @@ def new_run(folder, records=(), status="completed", detail="", uncertainty=None,
 
 def scored(accuracy=0.5, **more):
     """Two rounds with everything in them."""
-    gm = {"test": {"mean": scores(accuracy, **more), "mc": scores(accuracy + 0.01, 0.9, samples=64)}}
+    gm = {
+        "test": {"mean": scores(accuracy, **more), "mc": scores(accuracy + 0.01, 0.9, samples=64)}
+    }
     by_client = [{"partition": p, **scores(0.3 + p / 10)} for p in range(3)]
     gm["clients_before_training"] = {"mean": scores(0.4321), "by_client": by_client}
     posterior = {"largest_mean": 1.0, "largest_precision": 5e3, "smallest_precision": 4e3}
     clients = [
-        {"partition": p, "num_examples": 5, "bytes": 9, "loss": 1.0, "weight": w} for p, w in ((0, 0.7), (2, 0.3))
+        {"partition": p, "num_examples": 5, "bytes": 9, "loss": 1.0, "weight": w}
+        for p, w in ((0, 0.7), (2, 0.3))
     ]
     return [record(1, posterior=posterior), record(2, gm=gm, posterior=posterior, clients=clients)]
 
@@ -99,12 +123,22 @@ def assessed(ood=True, epistemic=0.8123):
             "reliability": {"confidence": [None, 0.6], "accuracy": [None, 0.5], "count": [0, 10]},
             "retention": {"fractions": [0.5, 1.0]} | {kind: [0.9, 0.5] for kind in kinds},
             "histograms": {kind: hist for kind in kinds},
-        } | ({"ood": {"source": "mnist", "num_in": 50, "num_out": 40, "auroc": areas(kinds)}} if ood else {})
+        } | (
+            {"ood": {"source": "mnist", "num_in": 50, "num_out": 40, "auroc": areas(kinds)}}
+            if ood
+            else {}
+        )
 
     def areas(kinds):
-        return {kind: {"entropy": 0.9, "aleatoric": 0.85, "epistemic": epistemic}[kind] for kind in kinds}
+        return {
+            kind: {"entropy": 0.9, "aleatoric": 0.85, "epistemic": epistemic}[kind]
+            for kind in kinds
+        }
 
-    ways = {"mean": way(["entropy", "aleatoric"]), "mc": way(["entropy", "aleatoric", "epistemic"]) | {"samples": 64}}
+    ways = {
+        "mean": way(["entropy", "aleatoric"]),
+        "mc": way(["entropy", "aleatoric", "epistemic"]) | {"samples": 64},
+    }
     return {"round": 2, "checkpoint": "last", "num_examples": 10, "ways": ways}
 
 

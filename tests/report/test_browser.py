@@ -35,19 +35,29 @@ class Browser:
 
     def __init__(self, profile):
         # Chromium reads from descriptor 3 and writes to descriptor 4; the copies stay clear of both.
-        (theirs_in, self.write_to), (self.read_from, theirs_out) = os.pipe(), os.pipe()
+        (theirs_in, self.write_to) = os.pipe()
+        (self.read_from, theirs_out) = os.pipe()
         theirs = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in (theirs_in, theirs_out)]
 
         def attach():
             os.dup2(theirs[0], 3)
             os.dup2(theirs[1], 4)
 
-        command = [CHROMIUM, *FLAGS, f"--user-data-dir={profile}", "--remote-debugging-pipe", "about:blank"]
+        command = [
+            CHROMIUM,
+            *FLAGS,
+            f"--user-data-dir={profile}",
+            "--remote-debugging-pipe",
+            "about:blank",
+        ]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         self.process = subprocess.Popen(command, close_fds=False, preexec_fn=attach, **quiet)
         for end in (theirs_in, theirs_out, *theirs):
             os.close(end)
-        self.number, self.rest, self.events, self.session = 0, b"", [], None
+        self.number = 0
+        self.rest = b""
+        self.events = []
+        self.session = None
         target = self("Target.createTarget", url="about:blank")["targetId"]
         self.session = self("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
@@ -84,12 +94,22 @@ class Browser:
         self.events.clear()
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self("Emulation.setEmulatedMedia", features=features)
-        self("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 500)
+        self(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=900,
+            deviceScaleFactor=1,
+            mobile=width < 500,
+        )
         self("Emulation.setScriptExecutionDisabled", value=not scripts)
         self("Page.navigate", url=path.as_uri())
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
             self._next()
-        self("Runtime.evaluate", expression="new Promise(r => setTimeout(r, 200))", awaitPromise=scripts)
+        self(
+            "Runtime.evaluate",
+            expression="new Promise(r => setTimeout(r, 200))",
+            awaitPromise=scripts,
+        )
         return list(self.events)
 
     def value(self, expression):
@@ -100,7 +120,9 @@ class Browser:
     def click(self, selector):
         """Presses the mouse in the middle of an element, as a person would."""
         box = f"document.querySelector({selector!r}).getBoundingClientRect()"
-        self.value(f"document.querySelector({selector!r}).scrollIntoView({{block: 'center', behavior: 'instant'}})")
+        self.value(
+            f"document.querySelector({selector!r}).scrollIntoView({{block: 'center', behavior: 'instant'}})"
+        )
         place = self.value(f"(b => [b.x + b.width / 2, b.y + b.height / 2])({box})")
         for kind in ("mousePressed", "mouseReleased"):
             where = {"x": place[0], "y": place[1], "button": "left", "clickCount": 1}
@@ -130,7 +152,10 @@ def records(level: float) -> list[dict]:
     def scores(accuracy: float, **more) -> dict:
         return {"accuracy": accuracy, "nll": 2 - accuracy, "ece": 0.1, "brier": 0.5, **more}
 
-    clients = [{"partition": p, "num_examples": 9, "bytes": 9, "loss": 1 + p, "weight": 0.5} for p in range(2)]
+    clients = [
+        {"partition": p, "num_examples": 9, "bytes": 9, "loss": 1 + p, "weight": 0.5}
+        for p in range(2)
+    ]
     return [
         {
             "round": number,
@@ -140,9 +165,16 @@ def records(level: float) -> list[dict]:
             "seconds": {"train": 1.0, "evaluate": 1.0, "clients": []},
             "clients": clients,
             "train_loss": 1 / number,
-            "posterior": {"largest_mean": 1.0, "largest_precision": 10.0**number, "smallest_precision": 1.0},
+            "posterior": {
+                "largest_mean": 1.0,
+                "largest_precision": 10.0**number,
+                "smallest_precision": 1.0,
+            },
             "gm": {
-                "test": {"mean": scores(level + number / 100), "mc": scores(level + number / 90, samples=64)},
+                "test": {
+                    "mean": scores(level + number / 100),
+                    "mc": scores(level + number / 90, samples=64),
+                },
                 "clients_before_training": {
                     "mean": scores(level),
                     "by_client": [{"partition": p, **scores(level + p / 10)} for p in range(2)],
@@ -157,9 +189,15 @@ def uncertainty() -> dict:
     kinds = ("entropy", "aleatoric", "epistemic")
     way = {
         "samples": 64,
-        "reliability": {"confidence": [None, 0.3, 0.7], "accuracy": [None, 0.4, 0.6], "count": [0, 4, 6]},
+        "reliability": {
+            "confidence": [None, 0.3, 0.7],
+            "accuracy": [None, 0.4, 0.6],
+            "count": [0, 4, 6],
+        },
         "retention": {"fractions": [0.5, 1.0]} | {kind: [0.9, 0.5] for kind in kinds},
-        "histograms": {k: {"edges": [0.0, 0.5, 1.0], "in": [0.7, 0.3], "out": [0.4, 0.6]} for k in kinds},
+        "histograms": {
+            k: {"edges": [0.0, 0.5, 1.0], "in": [0.7, 0.3], "out": [0.4, 0.6]} for k in kinds
+        },
         "ood": {"source": "mnist", "num_in": 9, "num_out": 9, "auroc": dict.fromkeys(kinds, 0.9)},
     }
     return {"round": 8, "checkpoint": "last", "num_examples": 10, "ways": {"mc": way, "mean": way}}
@@ -168,7 +206,8 @@ def uncertainty() -> dict:
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
     """A report and a comparison of three groups, one of which failed and one of which has a very long name."""
-    folder, runs = tmp_path_factory.mktemp("pages"), []
+    folder = tmp_path_factory.mktemp("pages")
+    runs = []
     for ess, seed in ((500, 0), (500, 1), (50, 0), (5, 0)):
         sets = [f"run.folder={folder}", f"seed={seed}", "rounds=8", f"client.ess={ess}"]
         run = Run.create(compose(settings_of, "demo", "fedivon", sets))
@@ -178,7 +217,10 @@ def pages(tmp_path_factory):
         run.summarise(*(("failed", f"round 8: {LONG}") if ess == 5 else ("completed",)))
         runs.append(run)
     names = ["wide", LONG, "<b>narrow</b>"]
-    return {"report": write_report(runs[0]), "comparison": write_comparison(runs, folder / "compare", names)}
+    return {
+        "report": write_report(runs[0]),
+        "comparison": write_comparison(runs, folder / "compare", names),
+    }
 
 
 @pytest.fixture(scope="module")
@@ -193,18 +235,31 @@ def browser(tmp_path_factory):
 @pytest.mark.parametrize("kind", ["report", "comparison"])
 def test_page_opens_without_complaint(browser, pages, kind, width, scheme):
     events = browser.open(pages[kind], width, scheme)
-    complaints = ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded", "Network.loadingFailed")
+    complaints = (
+        "Runtime.consoleAPICalled",
+        "Runtime.exceptionThrown",
+        "Log.entryAdded",
+        "Network.loadingFailed",
+    )
     assert [event for event in events if event["method"] in complaints] == []
-    requested = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
+    requested = [
+        e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"
+    ]
     assert [url for url in requested if not url.startswith("data:")] == [pages[kind].as_uri()]
     assert browser.value("innerWidth") == width
     assert browser.value("document.documentElement.scrollWidth <= innerWidth")
     tables = "[...document.querySelectorAll('table')].filter(t => t.offsetParent)"
-    assert browser.value(f"{tables}.every(t => t.parentElement.getBoundingClientRect().right <= innerWidth)")
+    assert browser.value(
+        f"{tables}.every(t => t.parentElement.getBoundingClientRect().right <= innerWidth)"
+    )
     seen = "[...document.querySelectorAll('figure')].map(f => f.getBoundingClientRect()).filter(b => b.width)"
     assert browser.value(f"{seen}.length") >= 14
-    assert browser.value(f"{seen}.every(b => b.width >= 300 && b.right <= innerWidth && b.height > 150)")
-    background, text, tick, line = (browser.value(COLOUR % where) for where in ("body", "h1", "figure text", LINE))
+    assert browser.value(
+        f"{seen}.every(b => b.width >= 300 && b.right <= innerWidth && b.height > 150)"
+    )
+    background, text, tick, line = (
+        browser.value(COLOUR % where) for where in ("body", "h1", "figure text", LINE)
+    )
     assert (luminance(background) > 0.5) == (scheme == "light")
     assert contrast(text, background) >= 7
     assert contrast(tick, background) >= 4.5
@@ -222,8 +277,12 @@ COLOUR = """(() => {
 
 
 def luminance(colour: str) -> float:
-    parts = [int(part) / 255 for part in re.fullmatch(r"rgb\((\d+), (\d+), (\d+)\)", colour).groups()]
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    parts = [
+        int(part) / 255 for part in re.fullmatch(r"rgb\((\d+), (\d+), (\d+)\)", colour).groups()
+    ]
+    linear = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    ]
     return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
@@ -243,13 +302,20 @@ def test_axes_switch_between_rounds_and_bytes_without_scripts(browser, pages):
 
 def test_columns_are_sorted_by_value(browser, pages):
     browser.open(pages["comparison"], 1280, "light")
-    column = "[...document.querySelector('table').tBodies[0].rows].map(row => row.cells[2].textContent)"
-    order = sorted(browser.value(column), key=lambda text: float(re.sub(r"[^\d.].*", "", text) or "inf"))
+    column = (
+        "[...document.querySelector('table').tBodies[0].rows].map(row => row.cells[2].textContent)"
+    )
+    order = sorted(
+        browser.value(column), key=lambda text: float(re.sub(r"[^\d.].*", "", text) or "inf")
+    )
     assert order != browser.value(column)
     browser.click("th:nth-child(3) button")
     assert browser.value(column) == order
     browser.click("th:nth-child(3) button")
-    assert browser.value(column) == [*reversed(order[:-1]), order[-1]]  # what has no value stays below
+    assert browser.value(column) == [
+        *reversed(order[:-1]),
+        order[-1],
+    ]  # what has no value stays below
 
 
 def test_a_pressed_legend_brings_its_series_forward(browser, pages):
@@ -259,5 +325,7 @@ def test_a_pressed_legend_brings_its_series_forward(browser, pages):
     browser.click(".legend button")
     assert browser.value(dim) == ["1"]
     browser.click(".legend button")
-    browser.value("document.querySelector('.legend button').dispatchEvent(new PointerEvent('pointerleave'))")
+    browser.value(
+        "document.querySelector('.legend button').dispatchEvent(new PointerEvent('pointerleave'))"
+    )
     assert browser.value(dim) == []

@@ -13,10 +13,15 @@ def test_groups_are_runs_that_differ_in_the_seed_alone(tmp_path):
     runs = [
         new_run(tmp_path, seed=0, sets=["merge.weighting=size"]),
         new_run(tmp_path, seed=0, sets=["merge.weighting=equal"]),
-        new_run(tmp_path / "elsewhere", seed=1, sets=["merge.weighting=size", "run.checkpoint_every=3"]),
+        new_run(
+            tmp_path / "elsewhere", seed=1, sets=["merge.weighting=size", "run.checkpoint_every=3"]
+        ),
     ]
     groups, named_by = grouped([Outcome.read(run) for run in runs])
-    assert [(g.label, [o.run.settings.seed for o in g.outcomes]) for g in groups] == [("size", [0, 1]), ("equal", [0])]
+    assert [(g.label, [o.run.settings.seed for o in g.outcomes]) for g in groups] == [
+        ("size", [0, 1]),
+        ("equal", [0]),
+    ]
     assert named_by == "Groups are named by merge.weighting."
 
 
@@ -27,14 +32,30 @@ def label(tmp_path, *kinds):
 
 
 def test_names_of_groups_begin_with_the_strategy_where_it_differs(tmp_path):
-    kinds = ("fedavg",), ("fedivon", "client.ess=500"), ("fedivon", "client.ess=50", "merge.weighting=equal")
+    kinds = (
+        ("fedavg",),
+        ("fedivon", "client.ess=500"),
+        ("fedivon", "client.ess=50", "merge.weighting=equal"),
+    )
     names, named_by = label(tmp_path, *kinds)
     assert names == ["fedavg", "fedivon, ess=500, size", "fedivon, ess=50, equal"]
-    assert named_by == "Groups are named by strategy; those of fedivon also by client.ess, merge.weighting."
+    assert (
+        named_by
+        == "Groups are named by strategy; those of fedivon also by client.ess, merge.weighting."
+    )
     assert label(tmp_path, ("fedavg",)) == (["fedavg"], "")
-    kinds = [(strategy, f"model.options.sizes=[{n}]") for strategy in ("fedavg", "fedivon") for n in (1, 2)]
+    kinds = [
+        (strategy, f"model.options.sizes=[{n}]")
+        for strategy in ("fedavg", "fedivon")
+        for n in (1, 2)
+    ]
     names, named_by = label(tmp_path, *kinds)
-    assert names == ["fedavg, sizes=[1]", "fedavg, sizes=[2]", "fedivon, sizes=[1]", "fedivon, sizes=[2]"]
+    assert names == [
+        "fedavg, sizes=[1]",
+        "fedavg, sizes=[2]",
+        "fedivon, sizes=[1]",
+        "fedivon, sizes=[2]",
+    ]
     assert named_by == "Groups are named by strategy, model.options.sizes."
 
 
@@ -46,14 +67,21 @@ def test_names_of_groups_leave_out_what_follows_from_another_setting(tmp_path):
         ("product", "equal", 2),
         ("ws", "size", 2),
     ]
-    kinds = [("fedivon", f"merge.rule={r}", f"merge.weighting={w}", f"client.epochs={e}") for r, w, e in pairs]
+    kinds = [
+        ("fedivon", f"merge.rule={r}", f"merge.weighting={w}", f"client.epochs={e}")
+        for r, w, e in pairs
+    ]
     names, named_by = label(tmp_path, *kinds)
     assert names == ["nwa, size", "nwa, equal", "product, size", "product, equal", "ws, size"]
     assert named_by == "Groups are named by merge.rule, merge.weighting."
 
 
 def test_given_names_are_of_runs_or_of_groups(tmp_path):
-    outcomes = [Outcome.read(new_run(tmp_path, seed=s, sets=[f"client.ess={e}"])) for e in (5, 6) for s in (0, 1)]
+    outcomes = [
+        Outcome.read(new_run(tmp_path, seed=s, sets=[f"client.ess={e}"]))
+        for e in (5, 6)
+        for s in (0, 1)
+    ]
     assert [g.label for g in grouped(outcomes, ["a", "b"])[0]] == ["a", "b"]
     assert [g.label for g in grouped(outcomes, ["a", "a", "b", "c"])[0]] == ["a", "b", "c"]
     with pytest.raises(ValueError, match="3 names for 4 runs in 2 groups"):

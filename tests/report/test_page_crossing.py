@@ -39,8 +39,14 @@ def crossing(runs):
 def models(pm=None, central=None, clients=None):
     """A round's record with the accuracy of the PMs and of the GM, centrally and on the clients' test parts."""
 
-    def over(accuracy):  # `mean` is the one over clients, which is to be drawn, not that over all examples
-        return {"mean": scores(0.01), "by_client": [], "over_clients": {"mean": {"mean": accuracy, "weighted": 0.02}}}
+    def over(
+        accuracy,
+    ):  # `mean` is the one over clients, which is to be drawn, not that over all examples
+        return {
+            "mean": scores(0.01),
+            "by_client": [],
+            "over_clients": {"mean": {"mean": accuracy, "weighted": 0.02}},
+        }
 
     gm = {"test": {"mean": scores(central), "mc": scores(0.03)}} if central else {}
     gm |= {"clients_before_training": over(clients)} if clients else {}
@@ -87,9 +93,20 @@ def test_what_methods_do_by_themselves_under_a_condition_does_not_matter(tmp_pat
     [
         [("fedivon", sets) for sets in GRID],  # one method
         [(method, ()) for method in METHODS],  # one condition
-        [("fedavg", GRID[0]), ("fedivon", GRID[0]), ("fedivon", GRID[1])],  # fedavg under no second one
-        [("fedavg", GRID[0]), ("fedavg", GRID[1]), ("fedivon", GRID[2]), ("fedivon", GRID[3])],  # none shared
-        [(method, (f"client.epochs={n}",)) for method in ("fedavg", "fedivon") for n in (1, 2)],  # the methods' own
+        [
+            ("fedavg", GRID[0]),
+            ("fedivon", GRID[0]),
+            ("fedivon", GRID[1]),
+        ],  # fedavg under no second one
+        [
+            ("fedavg", GRID[0]),
+            ("fedavg", GRID[1]),
+            ("fedivon", GRID[2]),
+            ("fedivon", GRID[3]),
+        ],  # none shared
+        [
+            (method, (f"client.epochs={n}",)) for method in ("fedavg", "fedivon") for n in (1, 2)
+        ],  # the methods' own
         [  # two groups of one method under one condition
             *((method, sets) for method in METHODS for sets in GRID),
             ("fedavg", (*GRID[0], "client.epochs=9")),
@@ -97,7 +114,9 @@ def test_what_methods_do_by_themselves_under_a_condition_does_not_matter(tmp_pat
     ],
 )
 def test_other_groups_are_no_crossing(kinds, tmp_path):
-    assert crossing([new_run(tmp_path, strategy=method, sets=sets) for method, sets in kinds]) is None
+    assert (
+        crossing([new_run(tmp_path, strategy=method, sets=sets) for method, sets in kinds]) is None
+    )
 
 
 def test_what_is_drawn_are_the_means_over_seeds_and_their_deviation(tmp_path, drawn):
@@ -113,16 +132,27 @@ def test_what_is_drawn_are_the_means_over_seeds_and_their_deviation(tmp_path, dr
         ("fedivon", 2): [(None, None, None)],
     }
     runs = [
-        new_run(tmp_path, [earlier(one), models(*one)], seed=seed, strategy=method, sets=[f"data.a={a}"])
+        new_run(
+            tmp_path, [earlier(one), models(*one)], seed=seed, strategy=method, sets=[f"data.a={a}"]
+        )
         for (method, a), seeds in given.items()
         for seed, one in enumerate(seeds)
     ]
-    runs.append(new_run(tmp_path, [models(0.99, 0.99)], "failed", strategy="fedivon", sets=["data.a=1"]))
+    runs.append(
+        new_run(tmp_path, [models(0.99, 0.99)], "failed", strategy="fedivon", sets=["data.a=1"])
+    )
     text = write_comparison(runs, tmp_path / "compare").read_text()
-    nan, spread = np.nan, np.std([50, 70], ddof=1)
+    nan = np.nan
+    spread = np.std([50, 70], ddof=1)
     for title, expected in {
-        "PM accuracy by setting": {"fedavg": ([60, 60, 65], [spread, nan, nan]), "fedivon": ([80, nan, nan], None)},
-        "GM accuracy by setting": {"fedavg": ([50, 30, 25], [spread, nan, nan]), "fedivon": ([75, nan, nan], None)},
+        "PM accuracy by setting": {
+            "fedavg": ([60, 60, 65], [spread, nan, nan]),
+            "fedivon": ([80, nan, nan], None),
+        },
+        "GM accuracy by setting": {
+            "fedavg": ([50, 30, 25], [spread, nan, nan]),
+            "fedivon": ([75, nan, nan], None),
+        },
     }.items():
         conditions, lines = drawn[title]
         assert conditions == ["a=0", "a=1", "a=2"]
@@ -133,7 +163,10 @@ def test_what_is_drawn_are_the_means_over_seeds_and_their_deviation(tmp_path, dr
             assert (line.deviation is None) == (deviation is None)
             if deviation:
                 np.testing.assert_allclose(line.deviation, deviation)
-    assert "of groups that were not scored on it" in text and "Bars: one standard deviation over seeds." in text
+    assert (
+        "of groups that were not scored on it" in text
+        and "Bars: one standard deviation over seeds." in text
+    )
 
 
 def section(path):
@@ -145,11 +178,16 @@ def section(path):
 
 def test_the_page_has_the_section_where_methods_are_crossed(tmp_path):
     def scored(method, sets, seed):
-        return [models(0.5 + 0.1 * METHODS.index(method) + 0.02 * seed, 0.4 + 0.1 * GRID.index(sets))]
+        return [
+            models(0.5 + 0.1 * METHODS.index(method) + 0.02 * seed, 0.4 + 0.1 * GRID.index(sets))
+        ]
 
     runs = grid(tmp_path / "runs", METHODS, GRID[:2], (0, 1), scored)
     found = section(write_comparison(runs, tmp_path / "compare"))
-    assert re.findall(r"<title>(.*?)</title>", found) == ["PM accuracy by setting", "GM accuracy by setting"]
+    assert re.findall(r"<title>(.*?)</title>", found) == [
+        "PM accuracy by setting",
+        "GM accuracy by setting",
+    ]
     keys = re.findall(r'<button type="button" data-series="(\d)">.*?</svg>([\w-]+)</button>', found)
     assert keys == [("0", "fedavg"), ("1", "fedivon"), ("2", "pfedhb")]
     assert "own test parts" in found and "not scored on it" not in found and "Bars: " in found
@@ -180,16 +218,23 @@ def test_the_page_has_no_such_section_otherwise(tmp_path, drawn):
     [
         (["a=0, b=0", "a=0.5, b=0.5", "a=1, b=1"], "a, b", ["0, 0", "0.5, 0.5", "1, 1"]),
         (["a=0, b=0", "a=0.5", "a=1, b=1"], "", ["a=0,", "b=0", "a=0.5", "a=1,", "b=1"]),
-        ([f"clients={c}, a={a:g}" for c in (5, 10) for a in (0, 1)], "clients, a", ["5, 0", "5, 1", "10, 0", "10, 1"]),
+        (
+            [f"clients={c}, a={a:g}" for c in (5, 10) for a in (0, 1)],
+            "clients, a",
+            ["5, 0", "5, 1", "10, 0", "10, 1"],
+        ),
         ([f"x{c}, a={a:g}, b={a:g}" for c in range(5, 13) for a in (0, 0.5, 1)], "", None),
         (["cifar10-personal-50", "cifar100-personal-200, $x$, sizes=[100, 100]"], "", None),
     ],
 )
 def test_names_of_conditions_neither_overlap_nor_leave_the_figure(conditions, heading, rows):
     places = np.arange(len(conditions))
-    figure = plots.by_condition("Title", "accuracy %", conditions, [plots.Line("", 0, places, 60.0 + places)])
+    figure = plots.by_condition(
+        "Title", "accuracy %", conditions, [plots.Line("", 0, places, 60.0 + places)]
+    )
     figure.draw_without_rendering()
-    (axes,), texts = figure.axes, figure.axes[0].texts
+    (axes,) = figure.axes
+    texts = figure.axes[0].texts
     boxes = [text.get_window_extent() for text in texts]
     if rows is None:
         assert " ".join(text.get_text() for text in texts) == " ".join(conditions)
@@ -203,7 +248,9 @@ def test_names_of_conditions_neither_overlap_nor_leave_the_figure(conditions, he
 
 
 def test_lines_have_gaps_and_bars_where_the_numbers_say_so():
-    one = plots.Line("a", 0, np.arange(3), np.array([50.0, np.nan, 70.0]), np.array([2.0, np.nan, np.nan]))
+    one = plots.Line(
+        "a", 0, np.arange(3), np.array([50.0, np.nan, 70.0]), np.array([2.0, np.nan, np.nan])
+    )
     two = plots.Line("b", 1, np.arange(3), np.array([40.0, 41.0, 42.0]))
     figure = plots.by_condition("Title", "accuracy %", ["x", "y", "z"], [one, two])
     (axes,) = figure.axes

@@ -26,19 +26,41 @@ def test_a_full_run_has_every_section_and_figure(tmp_path, pngs):
     run = new_run(tmp_path, scored(), uncertainty=assessed())
     path = write_report(run)
     assert path == run.folder / "report.html"
-    page, text = read(path), unescape(path.read_text())
-    sections = ["scores", "curves", "calibration", "retention", "ood", "clients", "training", "settings"]
+    page = read(path)
+    text = unescape(path.read_text())
+    sections = [
+        "scores",
+        "curves",
+        "calibration",
+        "retention",
+        "ood",
+        "clients",
+        "training",
+        "settings",
+    ]
     assert re.findall(r'<section id="(\w+)"', text) == sections
     pngs = {png.stem for png in (run.folder / "plots").glob("*.png")}
     assert pngs == {
-        *(f"{measure}-{axis}" for measure in ("accuracy", "nll", "ece") for axis in ("rounds", "bytes")),
+        *(
+            f"{measure}-{axis}"
+            for measure in ("accuracy", "nll", "ece")
+            for axis in ("rounds", "bytes")
+        ),
         *("reliability", "confidence", "train-loss", "largest-precision", "smallest-precision"),
         *(f"retention-{kind}" for kind in ("entropy", "aleatoric", "epistemic")),
         *(f"histogram-{kind}" for kind in ("entropy", "aleatoric", "epistemic")),
         *(f"clients-{kind}" for kind in ("accuracy", "weight", "loss")),
     }
     assert len(page.titles) == 1 + len(pngs)
-    for fact in ("completed", "2 of 2 rounds", "digits (20 clients, shards)", "fedivon", "seed 0", "6 s", "3 MB sent"):
+    for fact in (
+        "completed",
+        "2 of 2 rounds",
+        "digits (20 clients, shards)",
+        "fedivon",
+        "seed 0",
+        "6 s",
+        "3 MB sent",
+    ):
         assert f"<li>{fact}</li>" in text
     assert "Round 2 (last checkpoint), 10 test examples" in text
     assert page.row("at the mean", "mnist, 50 / 40")[2:] == ["0.9000", "0.8500", template.NOTHING]
@@ -52,19 +74,29 @@ def test_scores_of_a_run_and_its_best_held_out_round(tmp_path):
     last = {"test": {"mean": scores(0.6, 0.7, 0.2, 0.4)}, "holdout": {"mean": scores(0.8)}}
     run = new_run(tmp_path, [record(1, gm=first), record(2, gm=last)], status=None)
     (run.folder / "checkpoint" / "best").mkdir(parents=True)
-    (run.folder / "checkpoint" / "best" / "best.json").write_text(json.dumps({"round": 1, "score": 1.0}))
+    (run.folder / "checkpoint" / "best" / "best.json").write_text(
+        json.dumps({"round": 1, "score": 1.0})
+    )
     run.summarise("completed")
     page = read(write_report(run))
     best = page.row("central test set", "at the mean, best held-out round")[2:]
     assert best == ["61.24★ best", "0.5000★ best", "0.1000★ best", "0.5000", "1"]
     last = page.row("central test set", "at the mean")[2:]
     assert last == ["60.00", "0.7000", "0.2000", "0.4000★ best", "2"]
-    assert page.row("held-out examples", "at the mean")[2] == "80.00★ best"  # against its own other row, not the test's
+    assert (
+        page.row("held-out examples", "at the mean")[2] == "80.00★ best"
+    )  # against its own other row, not the test's
 
 
 def test_a_lone_row_is_not_called_best(tmp_path):
     page = read(write_report(new_run(tmp_path, [record(2, gm={"test": {"mean": scores(0.5)}})])))
-    assert page.row("central test set", "at the mean")[2:] == ["50.00", "1.0000", "0.1000", "0.5000", "2"]
+    assert page.row("central test set", "at the mean")[2:] == [
+        "50.00",
+        "1.0000",
+        "0.1000",
+        "0.5000",
+        "2",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -73,15 +105,27 @@ def test_a_lone_row_is_not_called_best(tmp_path):
         lambda folder: new_run(folder, status=None),
         lambda folder: new_run(folder, status="failed", detail="round 1: the run diverged"),
         lambda folder: new_run(folder, [record(1)], status="stopped"),
-        lambda folder: new_run(folder, [record(1, clients=[], train_loss=None, seconds={})], status=None),
+        lambda folder: new_run(
+            folder, [record(1, clients=[], train_loss=None, seconds={})], status=None
+        ),
         lambda folder: new_run(folder, [{"round": 1}], status=None),
-        lambda folder: new_run(folder, [record(2, gm={"clients_before_training": {"mean": scores(0.5)}})]),
-        lambda folder: new_run(folder, [record(2, gm={"test": {"mean": scores(None, float("nan"), float("inf"))}})]),
+        lambda folder: new_run(
+            folder, [record(2, gm={"clients_before_training": {"mean": scores(0.5)}})]
+        ),
+        lambda folder: new_run(
+            folder, [record(2, gm={"test": {"mean": scores(None, float("nan"), float("inf"))}})]
+        ),
         lambda folder: new_run(folder, scored(), uncertainty=assessed(ood=False)),
         lambda folder: new_run(folder, scored(), uncertainty={"round": 2, "ways": {"mean": {}}}),
-        lambda folder: new_run(folder, scored(), uncertainty={"ways": {"mean": {"scores": scores(0.5)}}}),
-        lambda folder: new_run(folder, [record(1, posterior={"largest_precision": 0, "smallest_precision": None})]),
-        lambda folder: new_run(folder, [record(2, gm={"holdout": {"mc": scores(0.5, samples=8)}})], strategy="fedavg"),
+        lambda folder: new_run(
+            folder, scored(), uncertainty={"ways": {"mean": {"scores": scores(0.5)}}}
+        ),
+        lambda folder: new_run(
+            folder, [record(1, posterior={"largest_precision": 0, "smallest_precision": None})]
+        ),
+        lambda folder: new_run(
+            folder, [record(2, gm={"holdout": {"mc": scores(0.5, samples=8)}})], strategy="fedavg"
+        ),
     ],
 )
 def test_a_run_with_little_in_it_still_has_pages(make, tmp_path):
@@ -97,18 +141,25 @@ def test_unreadable_files_count_as_missing(tmp_path):
     (run.folder / "summary.json").write_text("{")
     (run.folder / "uncertainty.json").write_text("[1]")
     text = write_report(run).read_text()
-    assert "unfinished: no summary.json was written" in text and "No uncertainty.json is there" in text
+    assert (
+        "unfinished: no summary.json was written" in text and "No uncertainty.json is there" in text
+    )
 
 
 def test_a_failed_run_says_why(tmp_path):
-    text = write_report(new_run(tmp_path, [record(1)], "failed", "round 2: <the> run diverged")).read_text()
+    text = write_report(
+        new_run(tmp_path, [record(1)], "failed", "round 2: <the> run diverged")
+    ).read_text()
     assert "failed: round 2: &lt;the&gt; run diverged" in text
     assert "No round was scored." in text
 
 
 def test_words_from_settings_are_escaped(tmp_path):
     evil = "</svg><script>alert(1)</script>&$x$_"
-    runs = [new_run(tmp_path, scored(0.5 + n / 10), sets=[f"model.factory='a:{evil}{n}'"]) for n in range(2)]
+    runs = [
+        new_run(tmp_path, scored(0.5 + n / 10), sets=[f"model.factory='a:{evil}{n}'"])
+        for n in range(2)
+    ]
     for path in (
         write_report(runs[0]),
         write_comparison(runs, tmp_path / "c"),
@@ -124,12 +175,15 @@ def test_pages_need_nothing_but_themselves(tmp_path):
     runs = [new_run(tmp_path, scored(0.5), uncertainty=assessed(), seed=seed) for seed in range(2)]
     runs.append(new_run(tmp_path, scored(0.6), uncertainty=assessed(), sets=["client.ess=7"]))
     for path in (write_report(runs[0]), write_comparison(runs, tmp_path / "compare")):
-        text, page = path.read_text(), read(path)
+        text = path.read_text()
+        page = read(path)
         assert all(address.startswith(("#", "data:")) for address in page.addresses)
         assert not {"iframe", "object", "embed", "img", "base", "image"} & set(page.names)
         assert not re.search(r"https?:|@import|@font-face|url\((?!#)", text)
         assert len(page.ids) == len(set(page.ids))
-        targets = [a[1:] for a in page.addresses if a.startswith("#")] + re.findall(r"url\(#([^)]+)\)", text)
+        targets = [a[1:] for a in page.addresses if a.startswith("#")] + re.findall(
+            r"url\(#([^)]+)\)", text
+        )
         assert targets and set(targets) <= set(page.ids)
 
 
@@ -145,10 +199,12 @@ def test_figures_take_their_colours_from_the_page(tmp_path):
 
 
 def test_comparison_has_mean_and_deviation_over_seeds_and_marks_the_best(tmp_path):
-    accuracies, losses = [0.5, 0.53, 0.59], [1.0, 1.2, 1.1]
+    accuracies = [0.5, 0.53, 0.59]
+    losses = [1.0, 1.2, 1.1]
     pairs = zip(accuracies, losses, strict=True)
     runs = [
-        new_run(tmp_path, scored(a, nll=n), seed=s, uncertainty=assessed(epistemic=a)) for s, (a, n) in enumerate(pairs)
+        new_run(tmp_path, scored(a, nll=n), seed=s, uncertainty=assessed(epistemic=a))
+        for s, (a, n) in enumerate(pairs)
     ]
     runs += [new_run(tmp_path, scored(0.6, nll=0.95), sets=["client.ess=7"])]
     page = read(write_comparison(runs, tmp_path / "compare", ["many", "one"]))
@@ -166,12 +222,17 @@ def test_comparison_has_mean_and_deviation_over_seeds_and_marks_the_best(tmp_pat
     assert page.row("one", "at the mean")[:4] == ["one", "at the mean", "60.00", "0.9500"]
     assert page.row("one", "MC, 64 samples")[2:4] == ["61.00★ best", "0.9000★ best"]
     assert page.row("many", "MC, 64 samples")[2:4] == ["55.00 ± 4.58", "0.900 ± 0.000★ best"]
-    assert page.row("many", "Monte Carlo", "mnist, 50 / 40")[-1] == f"{fmean(accuracies):.3f} ± {stdev(accuracies):.3f}"
+    assert (
+        page.row("many", "Monte Carlo", "mnist, 50 / 40")[-1]
+        == f"{fmean(accuracies):.3f} ± {stdev(accuracies):.3f}"
+    )
     assert "Not assessed: one." in (tmp_path / "compare" / "compare.html").read_text()
 
 
 def test_what_reads_the_same_is_as_good():
-    rows = [[template.score(values)] for values in ([0.5001], [0.5, 0.5004], [0.5009, 0.5011], [0.7])]
+    rows = [
+        [template.score(values)] for values in ([0.5001], [0.5, 0.5004], [0.5009, 0.5011], [0.7])
+    ]
     template.mark_best(rows, 0, high=False, alike=[0] * 4)
     assert [row[0].best for row in rows] == [True, True, False, False]
     assert [row[0].text for row in rows] == ["0.5001", "0.500 ± 0.000", "0.501 ± 0.000", "0.7000"]
@@ -181,10 +242,14 @@ def test_no_best_across_different_data(tmp_path):
     runs = [new_run(tmp_path, [record(2, gm={"test": {"mean": scores(0.5)}})])]
     runs += [
         new_run(
-            tmp_path, [record(2, gm={"test": {"mean": scores(0.9)}})], sets=["dataset=null", "data.source=synthetic"]
+            tmp_path,
+            [record(2, gm={"test": {"mean": scores(0.9)}})],
+            sets=["dataset=null", "data.source=synthetic"],
         )
     ]
-    assert "★" not in "".join(cell for row in read(write_comparison(runs, tmp_path / "c")).rows for cell in row)
+    assert "★" not in "".join(
+        cell for row in read(write_comparison(runs, tmp_path / "c")).rows for cell in row
+    )
 
 
 def test_failed_runs_are_listed_and_left_out_of_means(tmp_path):
@@ -203,22 +268,33 @@ def test_failed_runs_are_listed_and_left_out_of_means(tmp_path):
 def test_curves_are_means_at_the_rounds_that_all_runs_have(tmp_path, monkeypatch):
     drawn = {}
     monkeypatch.setattr(
-        plots, "curves", lambda title, x, y, lines, **_: drawn.setdefault((title, x), lines) and plots.Figure()
+        plots,
+        "curves",
+        lambda title, x, y, lines, **_: drawn.setdefault((title, x), lines) and plots.Figure(),
     )
     for seed, accuracy in enumerate((0.5, 0.7)):
         gm = [{"test": {"mean": scores(accuracy + n / 10, seed)}} for n in range(3)]
         new_run(tmp_path, [record(n + 1, gm=gm[n]) for n in range(3 - seed)], "stopped", seed=seed)
-    write_comparison([Run.open(folder) for folder in sorted(tmp_path.iterdir())], tmp_path / "compare")
+    write_comparison(
+        [Run.open(folder) for folder in sorted(tmp_path.iterdir())], tmp_path / "compare"
+    )
     (line,) = drawn["Accuracy %", "round"]
-    np.testing.assert_allclose((line.x, line.y, line.deviation), ((1, 2), (60, 70), (200**0.5, 200**0.5)))
+    np.testing.assert_allclose(
+        (line.x, line.y, line.deviation), ((1, 2), (60, 70), (200**0.5, 200**0.5))
+    )
     (line,) = drawn["NLL", "MB sent, both directions"]
-    np.testing.assert_allclose((line.x, line.y, line.deviation), ((1.5, 3), (0.5, 0.5), (0.5**0.5, 0.5**0.5)))
+    np.testing.assert_allclose(
+        (line.x, line.y, line.deviation), ((1.5, 3), (0.5, 0.5), (0.5**0.5, 0.5**0.5))
+    )
     (line,) = drawn["Training loss", "round"]
     np.testing.assert_allclose((line.y, line.deviation), ((2, 1), (0, 0)))
 
 
 def test_histograms_on_different_edges_are_averaged_by_share():
-    runs = [{"edges": [0, 1, 2], "in": [1.0, 0.0]}, {"edges": [0, 2, 4], "in": [0.5, 0.5], "out": [0.0, 1.0]}]
+    runs = [
+        {"edges": [0, 1, 2], "in": [1.0, 0.0]},
+        {"edges": [0, 2, 4], "in": [0.5, 0.5], "out": [0.0, 1.0]},
+    ]
     shares = plots.Shares.mean("", 0, runs)
     np.testing.assert_allclose((shares.edges[1:], shares.inside), ((2, 4), (0.75, 0.25)))
     assert shares.outside is None
@@ -236,7 +312,10 @@ def test_command_gives_the_same_settings(tmp_path):
 def test_long_runs_stay_small(tmp_path):
     rng = np.random.default_rng(0)
     clients = [
-        [{"partition": int(p), "loss": float(rng.random()), "weight": 0.1} for p in rng.choice(200, 10)]
+        [
+            {"partition": int(p), "loss": float(rng.random()), "weight": 0.1}
+            for p in rng.choice(200, 10)
+        ]
         for _ in range(2000)
     ]
     records = [
@@ -244,7 +323,10 @@ def test_long_runs_stay_small(tmp_path):
             n + 1,
             clients=clients[n],
             train_loss=float(rng.random()),
-            posterior={"largest_precision": 1 + rng.random(), "smallest_precision": 0.5 * rng.random()},
+            posterior={
+                "largest_precision": 1 + rng.random(),
+                "smallest_precision": 0.5 * rng.random(),
+            },
             gm={"test": {way: scores(*rng.random(4).tolist()) for way in ("mean", "mc")}},
         )
         for n in range(2000)
@@ -255,7 +337,8 @@ def test_long_runs_stay_small(tmp_path):
 
 
 def test_learning_plot(tmp_path, pngs):
-    run, empty = new_run(tmp_path, scored()), new_run(tmp_path, [record(1)])
+    run = new_run(tmp_path, scored())
+    empty = new_run(tmp_path, [record(1)])
     assert plot_learning([run, empty], tmp_path / "plots" / "a.png", ["_a$", "b"])
     assert (tmp_path / "plots" / "a.png").read_bytes().startswith(b"\x89PNG")
     assert not plot_learning([empty], tmp_path / "b.png") and not (tmp_path / "b.png").exists()
@@ -264,11 +347,14 @@ def test_learning_plot(tmp_path, pngs):
 def luminance(colour):
     parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     return np.dot(
-        (0.2126, 0.7152, 0.0722), [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        (0.2126, 0.7152, 0.0722),
+        [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts],
     )
 
 
-@pytest.mark.parametrize(("colours", "paper"), [(plots.COLOURS, "#ffffff"), (plots.COLOURS_DARK, "#15181d")])
+@pytest.mark.parametrize(
+    ("colours", "paper"), [(plots.COLOURS, "#ffffff"), (plots.COLOURS_DARK, "#15181d")]
+)
 def test_colours_stand_out_from_the_page(colours, paper):
     assert f"--paper: {paper}" in template.CSS
     for colour in colours:

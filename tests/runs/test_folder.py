@@ -19,7 +19,9 @@ def run(tmp_path) -> Run:
 
 def payload(value: float) -> Payload:
     posterior = Posterior(np.full(3, value), np.full(3, value + 1))
-    return Payload(posterior, np.full(2, value, np.float32), {"control": np.full(3, -value, np.float32)})
+    return Payload(
+        posterior, np.full(2, value, np.float32), {"control": np.full(3, -value, np.float32)}
+    )
 
 
 def record(server_round: int) -> dict:

@@ -26,7 +26,9 @@ WORDS += ["evaluation.samples=4", "evaluation.final_samples=4"]
 def run(tmp_path_factory):
     """A run after one round of three clients, two of them merged; and the record of its evaluation, as the clients'."""
     root = tmp_path_factory.mktemp("runs")
-    settings = compose(settings_of, "demo", NAME, [*WORDS, f"run.folder={root}", "run.client_state=run"])
+    settings = compose(
+        settings_of, "demo", NAME, [*WORDS, f"run.folder={root}", "run.client_state=run"]
+    )
     run = Run.create(settings)
     flat, data = prepare(settings)
     known = {"shape": data.shape, "num_classes": data.num_classes, "class_names": None}
@@ -34,10 +36,18 @@ def run(tmp_path_factory):
     strategy = method(NAME).strategy(settings)
     payload = strategy.begin(flat.mean())
     arrays = strategy.codec.encode(payload)
-    config = {"keys": list(arrays), "round": 1, "learning-rate": 0.3, "client-state": str(run.folder / "clients")}
-    replies, sizes = {}, {}
+    config = {
+        "keys": list(arrays),
+        "round": 1,
+        "learning-rate": 0.3,
+        "client-state": str(run.folder / "clients"),
+    }
+    replies = {}
+    sizes = {}
     for k in range(3):
-        one = method(NAME).client(settings, partition_of(settings, {"partition-id": k}), RecordDict())
+        one = method(NAME).client(
+            settings, partition_of(settings, {"partition-id": k}), RecordDict()
+        )
         sizes[k] = len(one.partition.train)
         if k < 2:
             one.fit(list(arrays.values()), config)
@@ -52,7 +62,8 @@ def newcomer(folder, **changes):
     digits = load("digits")
     arrays = {}
     for part in ("train", "test"):
-        x, y = np.asarray(getattr(digits, f"x_{part}")), np.asarray(getattr(digits, f"y_{part}"))
+        x = np.asarray(getattr(digits, f"x_{part}"))
+        y = np.asarray(getattr(digits, f"y_{part}"))
         rows = np.isin(y, (5, 6))
         arrays |= {f"x_{part}": x[rows], f"y_{part}": y[rows]}
     np.savez(folder / "my.npz", **(arrays | changes))
@@ -69,7 +80,8 @@ def test_reloaded_personal_models_score_as_they_did(run):
 
 def test_a_newcomers_model_fits_its_data_and_can_be_used_again(run, tmp_path):
     fitted = personalise(run[0], newcomer(tmp_path), tmp_path / "out", epochs=20, learning_rate=0.3)
-    before, after = fitted.scores["gm"]["mean"], fitted.scores["pm"]["mean"]
+    before = fitted.scores["gm"]["mean"]
+    after = fitted.scores["pm"]["mean"]
     assert before["accuracy"] < 0.6 < 0.95 < after["accuracy"] and "mc" in fitted.scores["pm"]
     trained = Trained.open(tmp_path / "out")
     np.testing.assert_array_equal(trained.payload.posterior.mean, fitted.payload.posterior.mean)
@@ -95,18 +107,26 @@ def test_both_commands_print_a_table(run, tmp_path, capsys):
     assert main(["clients", str(run[0].folder)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["client", "examples", "GM", "accuracy", "%", "PM", "accuracy", "%"]
-    assert len(lines) == 2 + 3 + 4 and lines[4].endswith("-")  # the third client has no model of its own
+    assert len(lines) == 2 + 3 + 4 and lines[4].endswith(
+        "-"
+    )  # the third client has no model of its own
 
 
 def test_runs_without_personal_models_say_so(tmp_path):
     settings = compose(settings_of, "demo", "fedavg", [f"run.folder={tmp_path}"])
     with pytest.raises(SettingsError, match="with its nodes"):
         kept_models(Run.create(settings))
-    settings = compose(settings_of, "demo", "fedavg", [f"run.folder={tmp_path}", "run.client_state=run"])
+    settings = compose(
+        settings_of, "demo", "fedavg", [f"run.folder={tmp_path}", "run.client_state=run"]
+    )
     run = Run.create(settings)
     with pytest.raises(SettingsError, match="no checkpoint"):
         kept_models(run)
     flat = prepare(settings)[0]
-    run.save(1, method("fedavg").strategy(settings).begin(flat.mean()), {"last_merged": np.empty((0, 2), np.int64)})
+    run.save(
+        1,
+        method("fedavg").strategy(settings).begin(flat.mean()),
+        {"last_merged": np.empty((0, 2), np.int64)},
+    )
     with pytest.raises(SettingsError, match="kept no personal models"):
         kept_models(run)

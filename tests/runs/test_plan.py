@@ -49,7 +49,9 @@ def make(config, rounds=None, status=None, detail=""):
     if "resume" in config:
         run = Run.open(config["resume"])
     else:
-        run = Run.create(compose(settings_of, config["experiment"], config["strategy"], config["set"]))
+        run = Run.create(
+            compose(settings_of, config["experiment"], config["strategy"], config["set"])
+        )
     done = len(list(run.metrics()))
     for server_round in range(done + 1, (run.settings.rounds if rounds is None else rounds) + 1):
         run.append(record(server_round, 0.5 + run.settings.seed / 10))
@@ -80,7 +82,11 @@ def test_values_are_cut_at_the_commas_outside_of_brackets_and_quotes(text, value
 
 
 @settings(deadline=None, max_examples=50)
-@given(st.lists(st.one_of(st.integers(), st.lists(st.integers()), st.text("abc,[]", min_size=1)), min_size=1))
+@given(
+    st.lists(
+        st.one_of(st.integers(), st.lists(st.integers()), st.text("abc,[]", min_size=1)), min_size=1
+    )
+)
 def test_what_is_joined_by_commas_comes_apart_again(values):
     texts = [json.dumps(value) for value in values]
     assert split_values(",".join(texts)) == texts
@@ -110,22 +116,32 @@ def test_seeds_and_strategies_are_axes_too():
 
 
 def test_folder_names():
-    assert folder_name("demo", None) == "sweep-demo" and folder_name("demo", "b2") == "sweep-demo-b2"
+    assert (
+        folder_name("demo", None) == "sweep-demo" and folder_name("demo", "b2") == "sweep-demo-b2"
+    )
     with pytest.raises(SettingsError, match="folder"):
         folder_name("demo", "../b")
 
 
 def test_every_combination_is_planned_with_seeds_changing_last(tmp_path):
     plans = plans_of(tmp_path, "client.epochs=1,2", "client.batch_size=8,16", seeds=2)
-    told = [(p.settings.seed, p.settings.client.epochs, p.settings.client.batch_size) for p in plans]
-    assert told == [(seed, epochs, size) for seed in (0, 1) for epochs in (1, 2) for size in (8, 16)]
+    told = [
+        (p.settings.seed, p.settings.client.epochs, p.settings.client.batch_size) for p in plans
+    ]
+    assert told == [
+        (seed, epochs, size) for seed in (0, 1) for epochs in (1, 2) for size in (8, 16)
+    ]
     assert plans[-1].label == "client.epochs=2 client.batch_size=16 seed 1"
 
 
 def test_the_run_config_of_a_plan_gives_its_settings(tmp_path):
-    for plan in plans_of(tmp_path, "data.shard_sizes=[5,32],null", "client.epochs=1,2", strategies=["fedavg"]):
+    for plan in plans_of(
+        tmp_path, "data.shard_sizes=[5,32],null", "client.epochs=1,2", strategies=["fedavg"]
+    ):
         config = plan.config
-        composed = compose(settings_of, config["experiment"], config["strategy"], shlex.split(config["set"]))
+        composed = compose(
+            settings_of, config["experiment"], config["strategy"], shlex.split(config["set"])
+        )
         assert composed == plan.settings
         assert plan.settings.run.folder == str(tmp_path)
 
@@ -154,8 +170,12 @@ def test_identity_leaves_out_the_folder_and_an_ignored_weighting_only(tmp_path):
     assert identity("run.folder=/a") == identity("run.folder=/b")
     assert identity("seed=1") != identity("seed=2")
     assert identity("run.checkpoint_every=1") != identity("run.checkpoint_every=2")
-    assert identity("merge.rule=nwa", "merge.weighting=size") != identity("merge.rule=nwa", "merge.weighting=equal")
-    ignored = [identity("merge.rule=conflation", f"merge.weighting={name}") for name in ("size", "equal")]
+    assert identity("merge.rule=nwa", "merge.weighting=size") != identity(
+        "merge.rule=nwa", "merge.weighting=equal"
+    )
+    ignored = [
+        identity("merge.rule=conflation", f"merge.weighting={name}") for name in ("size", "equal")
+    ]
     assert ignored[0] == ignored[1]
 
 
@@ -170,7 +190,9 @@ def test_what_is_left_to_do(tmp_path):
     assert steps[2].config == {"resume": str(interrupted.folder)}
     assert steps[4].config == plans[4].config
     assert steps[3].found.status == "failed" and steps[3].found.detail == "round 2: diverged"
-    assert [step.action for step in next_steps(plans, find([tmp_path]), again_failed=True)][3] == "start"
+    assert [step.action for step in next_steps(plans, find([tmp_path]), again_failed=True)][
+        3
+    ] == "start"
     assert overview(steps) == (
         "5 runs: 1 completed before, 2 to go on with, 1 failed before (--again-failed runs them again)"
     )
@@ -193,7 +215,13 @@ def test_a_run_with_other_settings_is_not_taken_for_the_same(tmp_path):
 
 
 def test_times():
-    assert [duration(s) for s in (0.4, 99, 100, 3000, 11100)] == ["0 s", "99 s", "2 min", "50 min", "3 h 05 min"]
+    assert [duration(s) for s in (0.4, 99, 100, 3000, 11100)] == [
+        "0 s",
+        "99 s",
+        "2 min",
+        "50 min",
+        "3 h 05 min",
+    ]
     assert left([10, 20], 4) == 60 and left([], 4) is None
 
 
@@ -220,7 +248,12 @@ class Pretended:
         if failure is KeyboardInterrupt:
             make(config, rounds=1)
             raise KeyboardInterrupt
-        run = make(config, rounds=1 if failure else None, status="failed" if failure else "completed", detail=failure)
+        run = make(
+            config,
+            rounds=1 if failure else None,
+            status="failed" if failure else "completed",
+            detail=failure,
+        )
         show(f"demo, {run.settings.strategy}, seed 0; run folder {run.folder}")
         show("round 1/3  train loss 1")
         show("round 3/3  train loss 0")
@@ -237,7 +270,9 @@ def federation(monkeypatch):
 
     monkeypatch.setattr("fedivon_app.report.writing.write_comparison", write_comparison)
     monkeypatch.setattr(series, "Federation", Pretended)
-    Pretended.started, Pretended.calls, Pretended.fails = 0, (), {}
+    Pretended.started = 0
+    Pretended.calls = ()
+    Pretended.fails = {}
     return Pretended
 
 
@@ -255,21 +290,28 @@ def test_a_sweep_ends_in_a_table_and_a_page(federation, tmp_path, capsys):
     assert line.split()[:6] == ["2", "2", "GM", "at", "the", "mean"]
     assert "55.00 ± 7.07" in line and "1.250 ± 0.000" in line  # 50 and 60: sd = 10 / sqrt 2
     page = tmp_path / "sweep-demo" / "compare.html"
-    assert shown.splitlines()[-1] == f"comparison: {page}" and len(page.read_text().splitlines()) == 4
+    assert (
+        shown.splitlines()[-1] == f"comparison: {page}" and len(page.read_text().splitlines()) == 4
+    )
 
 
 def test_the_same_command_goes_on_where_it_stopped(federation, tmp_path, capsys):
     federation.fails = {1: KeyboardInterrupt}
     assert sweep(tmp_path, "client.epochs=1,2,3") == 130
     assert "go on with: fedivon sweep demo client.epochs=1,2,3 --runs" in capsys.readouterr().err
-    federation.calls, federation.fails = (), {}
+    federation.calls = ()
+    federation.fails = {}
     assert sweep(tmp_path, "client.epochs=1,2,3") == 0
     shown = capsys.readouterr().out
     assert "3 runs: 1 completed before, 1 to go on with" in shown
-    assert [list(config) for config in federation.calls] == [["resume"], ["experiment", "strategy", "set"]]
+    assert [list(config) for config in federation.calls] == [
+        ["resume"],
+        ["experiment", "strategy", "set"],
+    ]
     assert "2/3 client.epochs=2, going on ..." in shown
     assert len(find([tmp_path])) == 3
-    federation.calls, federation.started = (), 0
+    federation.calls = ()
+    federation.started = 0
     assert sweep(tmp_path, "client.epochs=1,2,3") == 0
     assert federation.started == 0  # nothing is left, so Flower is not started
 
@@ -281,13 +323,16 @@ def test_a_run_that_fails_does_not_stop_the_others(federation, tmp_path, capsys)
     assert "fedivon: 1/2 client.epochs=1 failed: round 2: the posterior diverged" in shown.err
     assert "client.epochs=1 failed: round 2: the posterior diverged" in shown.out
     assert len(federation.calls) == 2
-    federation.calls, federation.fails = (), {}
+    federation.calls = ()
+    federation.fails = {}
     assert sweep(tmp_path, "client.epochs=1,2") == 1
     assert not federation.calls and "1 failed before" in capsys.readouterr().out
     assert sweep(tmp_path, "client.epochs=1,2", "--again-failed") == 0
     assert len(federation.calls) == 1
     page = tmp_path / "sweep-demo" / "compare.html"
-    assert len(page.read_text().splitlines()) == 2  # the run that failed first is not compared any more
+    assert (
+        len(page.read_text().splitlines()) == 2
+    )  # the run that failed first is not compared any more
 
 
 @pytest.mark.parametrize(
@@ -302,7 +347,9 @@ def test_a_run_that_fails_does_not_stop_the_others(federation, tmp_path, capsys)
         (["seed=1", "--strategy", "fedavg", "fedivom"], "there is no strategy 'fedivom'"),
     ],
 )
-def test_a_wrong_combination_is_told_before_anything_runs(federation, tmp_path, capsys, words, says):
+def test_a_wrong_combination_is_told_before_anything_runs(
+    federation, tmp_path, capsys, words, says
+):
     assert sweep(tmp_path, *words) == 2
     error = capsys.readouterr().err
     assert says in error and len(error.splitlines()) == 1

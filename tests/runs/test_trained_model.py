@@ -34,11 +34,21 @@ def make_run(folder, *overrides, names=None, model=True, checkpoint=True):
     run = Run.create(settings)
     flat, (shape, num_classes, *_) = prepare(settings)
     if model:
-        run.write("model.json", json.dumps({"shape": shape, "num_classes": num_classes, "class_names": names}))
+        run.write(
+            "model.json",
+            json.dumps({"shape": shape, "num_classes": num_classes, "class_names": names}),
+        )
     if checkpoint:
         mean = 5 * flat.mean()
-        run.save(3, Payload(Posterior(mean, np.full(len(flat), 100.0, np.float32)), flat.buffers), {})
-        run.save_best(2, Payload(Posterior(-mean, np.full(len(flat), 100.0, np.float32)), flat.buffers), {}, 0.5)
+        run.save(
+            3, Payload(Posterior(mean, np.full(len(flat), 100.0, np.float32)), flat.buffers), {}
+        )
+        run.save_best(
+            2,
+            Payload(Posterior(-mean, np.full(len(flat), 100.0, np.float32)), flat.buffers),
+            {},
+            0.5,
+        )
     return run
 
 
@@ -50,7 +60,8 @@ def run(tmp_path):
 @pytest.fixture
 def pictures(tmp_path):
     """Five test digits, each as a file; and their pixels."""
-    folder, pixels = tmp_path / "pictures", load("digits").x_test[:5]
+    folder = tmp_path / "pictures"
+    pixels = load("digits").x_test[:5]
     folder.mkdir()
     for number, picture in enumerate(pixels):
         Image.fromarray(picture).save(folder / f"{number}.png")
@@ -63,7 +74,9 @@ def test_predictions_are_those_that_the_server_scores(tmp_path, samples):
     flat, (*_, parts) = prepare(run.settings)
     x, y = parts["test"]
     trained = Trained.open(run.folder)
-    scored = Evaluator(run.settings, flat, parts)(1, trained.payload)["test"]["mc" if samples else "mean"]
+    scored = Evaluator(run.settings, flat, parts)(1, trained.payload)["test"][
+        "mc" if samples else "mean"
+    ]
     moments = trained.predict(trained.inputs(x), samples, run.settings.seed)
     for measure, value in classification(moments.mean.astype(np.float32), y).items():
         assert value == pytest.approx(scored[measure], abs=1e-6)
@@ -87,7 +100,9 @@ def test_batches_do_not_change_the_answers(run, pictures, monkeypatch):
     trained = Trained.open(run)
     whole = list(predictions(trained, [pictures[0]], 4))
     monkeypatch.setattr("fedivon_app.runs.trained_model.BATCH_BYTES", 500)
-    for (name, one), (same, other) in zip(whole, predictions(trained, [pictures[0]], 4), strict=True):
+    for (name, one), (same, other) in zip(
+        whole, predictions(trained, [pictures[0]], 4), strict=True
+    ):
         assert name == same and one["top"] == other["top"]
         assert one["probability"] == pytest.approx(other["probability"], abs=1e-6)
 
@@ -101,7 +116,8 @@ def test_the_model_is_known_without_a_model_file(tmp_path, run):
 
 
 def test_last_and_best_checkpoint(run):
-    last, best = Trained.open(run), Trained.open(run, "best")
+    last = Trained.open(run)
+    best = Trained.open(run, "best")
     np.testing.assert_array_equal(last.payload.posterior.mean, -best.payload.posterior.mean)
 
 
@@ -116,8 +132,11 @@ def test_below_the_confidence_it_abstains(run, pictures):
 
 
 def test_class_names(tmp_path, pictures):
-    numbered, named = Trained.open(make_run(tmp_path / "a")), Trained.open(make_run(tmp_path / "b", names=NAMES))
-    for (_, one), (_, other) in zip(*(predictions(t, [pictures[0]], 0) for t in (numbered, named)), strict=True):
+    numbered = Trained.open(make_run(tmp_path / "a"))
+    named = Trained.open(make_run(tmp_path / "b", names=NAMES))
+    for (_, one), (_, other) in zip(
+        *(predictions(t, [pictures[0]], 0) for t in (numbered, named)), strict=True
+    ):
         assert other["class"] == NAMES[one["class"]]
 
 
@@ -173,7 +192,10 @@ def test_the_command_predicts_what_it_can_read(run, pictures, tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     np.savez(tmp_path / "none.npz", y=np.ones(3))
     files = [pictures[0], tmp_path / "empty", tmp_path / "none.npz", tmp_path / "gone.jpg"]
-    assert main(["predict", str(run.folder), *map(str, files), "--samples", "4", "--confidence", "1"]) == 1
+    assert (
+        main(["predict", str(run.folder), *map(str, files), "--samples", "4", "--confidence", "1"])
+        == 1
+    )
     shown = capsys.readouterr()
     assert len(shown.out.splitlines()) == 2 + 5 and shown.out.count("abstains") == 5
     lines = shown.err.splitlines()
@@ -183,12 +205,24 @@ def test_the_command_predicts_what_it_can_read(run, pictures, tmp_path, capsys):
 
 
 def test_json_lines(run, pictures, capsys):
-    assert main(["predict", str(run.folder), str(pictures[0] / "0.png"), "--json", "--samples", "4"]) == 0
+    assert (
+        main(["predict", str(run.folder), str(pictures[0] / "0.png"), "--json", "--samples", "4"])
+        == 0
+    )
     (line,) = capsys.readouterr().out.splitlines()
     said = json.loads(line)
-    assert said["file"].endswith("0.png") and said["class"] == said["top"] and said["abstained"] is False
+    assert (
+        said["file"].endswith("0.png")
+        and said["class"] == said["top"]
+        and said["abstained"] is False
+    )
     assert 0 < said["probability"] <= 1 and 0 <= said["entropy"] <= 1 and said["aleatoric"] >= 0
-    assert main(["predict", str(run.folder), str(pictures[0] / "0.png"), "--json", "--confidence", "1"]) == 0
+    assert (
+        main(
+            ["predict", str(run.folder), str(pictures[0] / "0.png"), "--json", "--confidence", "1"]
+        )
+        == 0
+    )
     said = json.loads(capsys.readouterr().out)
     assert said["class"] is None and said["abstained"] is True and said["top"] in range(10)
 

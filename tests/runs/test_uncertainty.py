@@ -73,7 +73,9 @@ def test_the_numbers_are_those_of_the_metrics(run):
     assert (result["round"], mc["samples"], result["num_examples"]) == (7, 6, len(source.y_test))
     assert mc["scores"] == pytest.approx(classification(drawn.mean(0), source.y_test), rel=1e-5)
     assert mc["retention"]["entropy"][-1] == pytest.approx(mc["scores"]["accuracy"])
-    assert mc["retention"]["entropy"][9] > mc["scores"]["accuracy"]  # the more certain half is more often right
+    assert (
+        mc["retention"]["entropy"][9] > mc["scores"]["accuracy"]
+    )  # the more certain half is more often right
     assert sum(mc["reliability"]["count"]) == len(source.y_test)
     assert set(mc["retention"]) == {"fractions", "entropy", "aleatoric", "epistemic"}
     assert set(result["ways"]["mean"]["retention"]) == {"fractions", "entropy", "aleatoric"}
@@ -101,7 +103,11 @@ def test_unknown_data_are_told_from_known_ones(run, strange):
 
 def test_as_many_known_examples_are_compared_as_the_settings_say(tmp_path, strange):
     run = finished(
-        tmp_path, "fedivon", "evaluation.ood=npz", f"evaluation.ood_path={strange}", "evaluation.ood_size=25"
+        tmp_path,
+        "fedivon",
+        "evaluation.ood=npz",
+        f"evaluation.ood_path={strange}",
+        "evaluation.ood_size=25",
     )
     found = assess(run)["ways"]["mean"]["ood"]
     assert (found["num_in"], found["num_out"]) == (25, 25)
@@ -110,7 +116,9 @@ def test_as_many_known_examples_are_compared_as_the_settings_say(tmp_path, stran
 def test_predictions_that_are_there_already_are_not_made_again(run):
     settings = run.settings
     trained = Trained.open(run)
-    evaluator = Evaluator(settings, trained.flat, {"test": (load("digits").x_test, load("digits").y_test)})
+    evaluator = Evaluator(
+        settings, trained.flat, {"test": (load("digits").x_test, load("digits").y_test)}
+    )
     evaluator(settings.rounds, trained.payload)
     assert assess(run, predicted=evaluator.moments) == assess(run)
     flipped = {way: type(m)(m.mean[::-1], m.second[::-1]) for way, m in evaluator.moments.items()}
@@ -130,7 +138,12 @@ def test_what_cannot_be_judged_is_named(tmp_path, run):
         assess(run, ood="mnnist")
     with pytest.raises(DataError, match=r"the ood source synthetic: its inputs are 60 \(float32\)"):
         assess(run, ood="synthetic")
-    words = ["data.source=nodes", "data.shape=[8,8,1]", "data.num_classes=10", f"run.folder={tmp_path}"]
+    words = [
+        "data.source=nodes",
+        "data.shape=[8,8,1]",
+        "data.num_classes=10",
+        f"run.folder={tmp_path}",
+    ]
     without = Run.create(compose(settings_of, "demo", "fedivon", words))
     with pytest.raises(SettingsError, match="has no test set"):
         assess(without)

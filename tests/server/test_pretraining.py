@@ -13,7 +13,12 @@ from fedivon_app.server.setup import prepare
 
 
 def settings_with(*overrides, strategy="flipout"):
-    words = ["pretraining.fraction=0.3", "pretraining.epochs=6", "client.learning_rate=0.01", *overrides]
+    words = [
+        "pretraining.fraction=0.3",
+        "pretraining.epochs=6",
+        "client.learning_rate=0.01",
+        *overrides,
+    ]
     return compose(settings_of, "digits-fischer", strategy, words)
 
 
@@ -29,7 +34,9 @@ def test_every_method_starts_better_after_it(strategy):
     flat, (*_, parts) = prepare(settings)
     start = method(strategy).strategy(settings).begin(flat.mean())
     trained = pretrain(settings, start, flat)
-    assert accuracy(settings, flat, parts, trained) > max(0.6, accuracy(settings, flat, parts, start))
+    assert accuracy(settings, flat, parts, trained) > max(
+        0.6, accuracy(settings, flat, parts, start)
+    )
     assert (trained.posterior.precision is None) == (start.posterior.precision is None)
     again = pretrain(settings, start, flat)
     np.testing.assert_array_equal(trained.posterior.mean, again.posterior.mean)
@@ -37,12 +44,18 @@ def test_every_method_starts_better_after_it(strategy):
 
 def test_it_ends_when_the_validation_accuracy_no_longer_rises(caplog):
     """With a rate of nothing no epoch is better than the first, so it ends after 1 + patience."""
-    settings = settings_with("pretraining.patience=2", "client.learning_rate=1e-12", "pretraining.epochs=50")
+    settings = settings_with(
+        "pretraining.patience=2", "client.learning_rate=1e-12", "pretraining.epochs=50"
+    )
     flat, _ = prepare(settings)
     start = method("flipout").strategy(settings).begin(flat.mean())
     with caplog.at_level("INFO", logger="fedivon"):
         pretrain(settings, start, flat)
-    epochs = [record.getMessage() for record in caplog.records if record.getMessage().startswith("pretraining epoch")]
+    epochs = [
+        record.getMessage()
+        for record in caplog.records
+        if record.getMessage().startswith("pretraining epoch")
+    ]
     assert len(epochs) == 3 and epochs[-1].startswith("pretraining epoch 3/50")
 
 
@@ -62,11 +75,14 @@ def test_without_data_it_says_so(tmp_path):
     with pytest.raises(SettingsError, match="pretraining needs data on the server"):
         examples(settings_with(*words))
     settings = settings_with(strategy="bayes-admm")
-    with pytest.raises(SettingsError, match="clients keep nothing from round to round, and those of bayes-admm do"):
+    with pytest.raises(
+        SettingsError, match="clients keep nothing from round to round, and those of bayes-admm do"
+    ):
         pretrain(settings, method("bayes-admm").strategy(settings).begin(np.zeros(3)), None)
     with pytest.raises(SettingsError, match="is 1: too few to train and validate"):
         examples(settings_with("pretraining.fraction=0.001"))
-    x, y = np.zeros((40, 8, 8), np.uint8), np.arange(40) % 10
+    x = np.zeros((40, 8, 8), np.uint8)
+    y = np.arange(40) % 10
     np.savez(tmp_path / "own.npz", x_train=x, y_train=y, x_test=x, y_test=y)
     _, train, validation = examples(
         settings_with(*words, f"data.path={tmp_path / 'own.npz'}", "pretraining.fraction=0.5")

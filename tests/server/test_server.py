@@ -51,7 +51,9 @@ def test_scores_are_at_the_mean_and_by_monte_carlo_where_there_is_a_precision():
     assert scores["mc"]["samples"] == 3 and evaluator(100, sharp)["test"]["mc"]["samples"] == 5
     assert scores["mc"]["nll"] == pytest.approx(scores["mean"]["nll"], abs=1e-4)
     inputs, labels = evaluator.parts["test"]
-    assert scores["mean"] == classification(predict_mean(flat, sharp.posterior, inputs), labels.numpy())
+    assert scores["mean"] == classification(
+        predict_mean(flat, sharp.posterior, inputs), labels.numpy()
+    )
     assert set(evaluator(10, Payload(Posterior(flat.mean())))["test"]) == {"mean"}
 
 
@@ -66,11 +68,19 @@ def test_zero_means_only_the_last_round_is_scored():
 def test_a_server_without_data_needs_to_be_told_the_shape():
     with pytest.raises(SettingsError, match="say data.shape and data.num_classes"):
         prepare(demo("data.source=nodes"))
-    _, (shape, num_classes, _, parts) = prepare(demo("data.source=nodes", "data.shape=[8,8,1]", "data.num_classes=10"))
+    _, (shape, num_classes, _, parts) = prepare(
+        demo("data.source=nodes", "data.shape=[8,8,1]", "data.num_classes=10")
+    )
     assert (shape, num_classes, parts) == ((8, 8, 1), 10, {})
     with pytest.raises(SettingsError, match="model: .*lenet"):
         prepare(
-            demo("data.source=nodes", "data.shape=[60]", "data.num_classes=10", "model.name=lenet", "model.options={}")
+            demo(
+                "data.source=nodes",
+                "data.shape=[60]",
+                "data.num_classes=10",
+                "model.name=lenet",
+                "model.options={}",
+            )
         )
 
 
@@ -89,12 +99,19 @@ def record(server_round: int) -> dict:
 
 
 def test_a_run_that_merged_nothing_has_failed(tmp_path):
-    words = ["data.clients=2", "clients_per_round=2", "rounds=2", "server.round_timeout=0.05", "evaluation.every=0"]
+    words = [
+        "data.clients=2",
+        "clients_per_round=2",
+        "rounds=2",
+        "server.round_timeout=0.05",
+        "evaluation.every=0",
+    ]
     run = Run.create(demo(*words, f"run.folder={tmp_path}"))
     own = {"shape": [8, 8, 1], "num-classes": 10}
     silent = Nodes(2, lambda partition, message: None, properties={0: own, 1: own})
     with pytest.raises(
-        RunError, match="in 2 rounds there were never enough good replies to merge: nothing was learned"
+        RunError,
+        match="in 2 rounds there were never enough good replies to merge: nothing was learned",
     ):
         _run(silent, run, None)
     assert [record["merged"] for record in run.metrics()] == [False, False]
@@ -107,14 +124,14 @@ def test_a_failing_run_says_why_in_one_line(tmp_path):
     (folder,) = tmp_path.iterdir()
     assert (folder / "log.txt").read_text().count("error: there is no partition rule") == 1
     summary = json.loads((folder / "summary.json").read_text())
-    assert summary["status"] == "failed" and summary["detail"].startswith("there is no partition rule")
+    assert summary["status"] == "failed" and summary["detail"].startswith(
+        "there is no partition rule"
+    )
 
 
 def test_a_round_is_shown_in_one_line():
     line = progress(record(10), 100)
-    expected = (
-        "round 10/100  train loss 0.7500  mean: acc 50.00 nll 1.2500 ece 0.1250  mc: acc 50.00 nll 1.2500 ece 0.1250"
-    )
+    expected = "round 10/100  train loss 0.7500  mean: acc 50.00 nll 1.2500 ece 0.1250  mc: acc 50.00 nll 1.2500 ece 0.1250"
     assert line == f"{expected}  dropped 1  1.50 s"
 
 

@@ -9,14 +9,17 @@ from fedivon_app.methods import method, settings_of
 
 
 def arrays_of(**named) -> ArrayRecord:
-    return ArrayRecord({name: Array(np.asarray(value, np.float32)) for name, value in named.items()})
+    return ArrayRecord(
+        {name: Array(np.asarray(value, np.float32)) for name, value in named.items()}
+    )
 
 
 class Nodes:
     """A grid of hand-made nodes; `reply(partition, message)` gives a node's records, an Error, or None for silence."""
 
     def __init__(self, count: int, reply, first_id: int = 100, properties=None):
-        self.reply, self.properties = reply, properties or {}
+        self.reply = reply
+        self.properties = properties or {}
         self.ids = {first_id + 7 * partition: partition for partition in range(count)}
         self.queried: list[int] = []
 
@@ -40,8 +43,17 @@ class Nodes:
         message.metadata._message_id = f"message-{node_id}"  # what a SuperLink would set
         if message.metadata.message_type == "query":
             self.queried.append(partition)
-            known = {"partition-id": partition, "num-train": 10 * (partition + 1), "num-test": 5, "shape": [4]}
-            content = {"properties": ConfigRecord(known | {"num-classes": 3} | self.properties.get(partition, {}))}
+            known = {
+                "partition-id": partition,
+                "num-train": 10 * (partition + 1),
+                "num-test": 5,
+                "shape": [4],
+            }
+            content = {
+                "properties": ConfigRecord(
+                    known | {"num-classes": 3} | self.properties.get(partition, {})
+                )
+            }
         else:
             content = self.reply(partition, message)
         if content is None:
@@ -59,14 +71,26 @@ def good(partition, message, **changes):
 
 
 def fedivon(**values):
-    common = {"experiment": "test", "strategy": "fedivon", "merge": {"rule": "product"}, "rounds": 3}
-    return method("fedivon").strategy(settings_of("fedivon").model_validate(common | values), (4,), 3)
+    common = {
+        "experiment": "test",
+        "strategy": "fedivon",
+        "merge": {"rule": "product"},
+        "rounds": 3,
+    }
+    return method("fedivon").strategy(
+        settings_of("fedivon").model_validate(common | values), (4,), 3
+    )
 
 
 def start(strategy, nodes, rounds=1, **options):
     records = []
     strategy.payload = Payload(Posterior(np.zeros(4), np.ones(4)))
     strategy.start(
-        nodes, strategy.arrays(), rounds, 0.2, on_round=lambda r, p, record: records.append(record), **options
+        nodes,
+        strategy.arrays(),
+        rounds,
+        0.2,
+        on_round=lambda r, p, record: records.append(record),
+        **options,
     )
     return records

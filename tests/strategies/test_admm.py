@@ -13,9 +13,11 @@ from fedivon_app.core.posterior import Posterior
 from fedivon_app.methods import method, settings_of
 from fedivon_app.strategies.replies import Reply
 
-K, SIZE = 5, 6
+K = 5
+SIZE = 6
 RNG = np.random.default_rng(0)
-A, B = RNG.uniform(0.2, 3.0, (K, SIZE)), RNG.standard_normal((K, SIZE))
+A = RNG.uniform(0.2, 3.0, (K, SIZE))
+B = RNG.standard_normal((K, SIZE))
 
 
 def strategy(name, **merge):
@@ -31,12 +33,16 @@ class Exact:
     """Clients of BayesADMM with exact solutions: s_k = s + (A_k - u_k)/rho, s_k m_k = s m + (b_k - v_k)/rho."""
 
     def __init__(self, merge):
-        self.merge, self.v, self.u = merge, np.zeros((K, SIZE)), np.zeros((K, SIZE))
+        self.merge = merge
+        self.v = np.zeros((K, SIZE))
+        self.u = np.zeros((K, SIZE))
 
     def answer(self, k, server):
         rho = self.merge.rho
         precision = server.precision + (A[k] - self.u[k]) / rho
-        own = Posterior((server.precision * server.mean + (B[k] - self.v[k]) / rho) / precision, precision)
+        own = Posterior(
+            (server.precision * server.mean + (B[k] - self.v[k]) / rho) / precision, precision
+        )
         more_v, more_u = dual_step(own, server, self.merge.dual_step, self.merge.dual_space)
         self.v[k] += more_v
         self.u[k] += more_u
@@ -46,7 +52,8 @@ class Exact:
 def federate(server, clients, rounds, present=range(K), start=None):
     """The server's posterior after each round, from the prior; round 2 on, in which the server is what clients see."""
     delta = server.settings.merge.prior_precision
-    posterior, history = start or Posterior(np.zeros(SIZE), np.full(SIZE, delta)), []
+    posterior = start or Posterior(np.zeros(SIZE), np.full(SIZE, delta))
+    history = []
     for number in range(2, rounds + 2):
         server.record = {"round": number}
         chosen = present(number) if callable(present) else present
@@ -79,7 +86,9 @@ def test_the_family_ends_at_the_pooled_posterior_and_takes_its_time(name, merge)
     server = strategy(name, prior_precision=2.0, **merge)
     history = federate(server, Exact(server.settings.merge), 1200)
     gaps = [
-        np.abs(q.mean - pooled(2.0).mean).max() + np.abs(q.precision / pooled(2.0).precision - 1).max() for q in history
+        np.abs(q.mean - pooled(2.0).mean).max()
+        + np.abs(q.precision / pooled(2.0).precision - 1).max()
+        for q in history
     ]
     assert gaps[0] > 1e-2 and gaps[-1] < 1e-4
 
@@ -87,7 +96,9 @@ def test_the_family_ends_at_the_pooled_posterior_and_takes_its_time(name, merge)
 def test_the_server_follows_the_sums_of_duals_by_itself():
     server = strategy("bayes-admm", rho=1.0, dual_step=0.5, prior_precision=2.0)
     clients = Exact(server.settings.merge)
-    federate(server, clients, 7, present=lambda number: [number % K, (number + 2) % K])  # two of them a round
+    federate(
+        server, clients, 7, present=lambda number: [number % K, (number + 2) % K]
+    )  # two of them a round
     np.testing.assert_allclose(server.sums["v"], clients.v.sum(0), atol=1e-9)
     np.testing.assert_allclose(server.sums["u"], clients.u.sum(0), atol=1e-9)
     other = strategy("bayes-admm", rho=1.0, dual_step=0.5, prior_precision=2.0)
@@ -96,7 +107,9 @@ def test_the_server_follows_the_sums_of_duals_by_itself():
 
 
 def test_a_merged_precision_below_the_floor_is_raised_and_counted():
-    server = strategy("bayes-admm", rho=1.0, dual_step=1.0, prior_precision=0.01, smallest_precision=0.5)
+    server = strategy(
+        "bayes-admm", rho=1.0, dual_step=1.0, prior_precision=0.01, smallest_precision=0.5
+    )
     server.record = {"round": 2}
     previous = Posterior(np.zeros(2), np.array([1.0, 1.0]))
     merged = server.merge([reply(0, Posterior(np.ones(2), np.array([0.1, 3.0])))], None, previous)
@@ -108,11 +121,14 @@ class ExactPoints:
     """Clients of federated ADMM: argmin of the loss + <v, theta> + rho/2 |theta - m|^2."""
 
     def __init__(self, merge):
-        self.merge, self.v = merge, np.zeros((K, SIZE))
+        self.merge = merge
+        self.v = np.zeros((K, SIZE))
 
     def answer(self, k, server):
         own = (B[k] - self.v[k] + self.merge.rho * server.mean) / (A[k] + self.merge.rho)
-        self.v[k] += self.merge.dual_step * (own.astype(np.float32).astype(np.float64) - server.mean)
+        self.v[k] += self.merge.dual_step * (
+            own.astype(np.float32).astype(np.float64) - server.mean
+        )
         return reply(k, Posterior(own))
 
 

@@ -12,7 +12,11 @@ from fedivon_app.strategies.aggregation import RULES, aggregate, aggregate_count
 from fedivon_app.strategies.weighting import RULES as WEIGHTINGS
 from fedivon_app.strategies.weighting import weigh
 
-THREE = [Posterior([1.0, 0.0], [1.0, 4.0]), Posterior([2.0, 2.0], [2.0, 4.0]), Posterior([5.0, 4.0], [1.0, 8.0])]
+THREE = [
+    Posterior([1.0, 0.0], [1.0, 4.0]),
+    Posterior([2.0, 2.0], [2.0, 4.0]),
+    Posterior([5.0, 4.0], [1.0, 8.0]),
+]
 WEIGHTS = [0.5, 0.25, 0.25]
 START = Posterior([1.0, 1.0], [0.5, 7.0])
 
@@ -20,7 +24,9 @@ START = Posterior([1.0, 1.0], [0.5, 7.0])
 def test_product_by_hand():
     merged = aggregate("product", THREE, WEIGHTS)
     np.testing.assert_allclose(merged.precision, [0.5 + 0.5 + 0.25, 2 + 1 + 2])
-    np.testing.assert_allclose(merged.mean, [(0.5 * 1 + 0.5 * 2 + 0.25 * 5) / 1.25, (0 + 1 * 2 + 2 * 4) / 5])
+    np.testing.assert_allclose(
+        merged.mean, [(0.5 * 1 + 0.5 * 2 + 0.25 * 5) / 1.25, (0 + 1 * 2 + 2 * 4) / 5]
+    )
 
 
 def test_nwa_by_hand():
@@ -33,7 +39,8 @@ def test_ws_by_hand():
     merged = aggregate("ws", THREE, WEIGHTS)
     np.testing.assert_allclose(merged.mean, [2.25, 1.5])
     np.testing.assert_allclose(
-        merged.variance, [0.25 * 1 + 0.0625 * 0.5 + 0.0625 * 1, 0.25 * 0.25 + 0.0625 * 0.25 + 0.0625 * 0.125]
+        merged.variance,
+        [0.25 * 1 + 0.0625 * 0.5 + 0.0625 * 1, 0.25 * 0.25 + 0.0625 * 0.25 + 0.0625 * 0.125],
     )
 
 
@@ -75,7 +82,8 @@ def test_dwc_by_hand_keeps_and_counts_what_has_no_positive_precision():
 @given(seed=st.integers(0, 2**32 - 1), clients=st.integers(2, 6))
 def test_the_rules_stand_to_each_other_as_their_formulas_say(seed, clients):
     rng = np.random.default_rng(seed)
-    posteriors, weights = random_posteriors(rng, clients, 20), rng.dirichlet(np.ones(clients))
+    posteriors = random_posteriors(rng, clients, 20)
+    weights = rng.dirichlet(np.ones(clients))
     merged = {rule: aggregate(rule, posteriors, weights) for rule in RULES if rule != "dwc"}
     assert (merged["lp"].variance >= merged["nwa"].variance * (1 - 1e-6)).all()
     assert (merged["nwa"].variance >= merged["ws"].variance * (1 - 1e-6)).all()
@@ -94,7 +102,8 @@ def test_the_rules_stand_to_each_other_as_their_formulas_say(seed, clients):
 
 def test_conflation_is_the_product_of_the_densities():
     """log of the product of two densities, less the merged one's, is the same constant everywhere."""
-    one, other = Posterior([0.3], [2.0]), Posterior([-1.0], [5.0])
+    one = Posterior([0.3], [2.0])
+    other = Posterior([-1.0], [5.0])
     merged = aggregate("conflation", [one, other], [0.5, 0.5])
     places = np.linspace(-3, 3, 7)
 
@@ -117,7 +126,9 @@ def test_nwa_averages_points():
 
 
 def random_posteriors(rng: np.random.Generator, clients: int, size: int) -> list[Posterior]:
-    return [Posterior(rng.standard_normal(size), 10 ** rng.uniform(-3, 6, size)) for _ in range(clients)]
+    return [
+        Posterior(rng.standard_normal(size), 10 ** rng.uniform(-3, 6, size)) for _ in range(clients)
+    ]
 
 
 def test_product_agrees_with_a_float64_reference():
@@ -129,7 +140,9 @@ def test_product_agrees_with_a_float64_reference():
     total = (weights[:, None] * precision).sum(0)
     merged = aggregate("product", iter(posteriors), weights)
     np.testing.assert_allclose(merged.precision, total, rtol=1e-6)
-    np.testing.assert_allclose(merged.mean, (weights[:, None] * precision * mean).sum(0) / total, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(
+        merged.mean, (weights[:, None] * precision * mean).sum(0) / total, rtol=1e-6, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -137,7 +150,8 @@ def test_product_agrees_with_a_float64_reference():
 @given(seed=st.integers(0, 2**32 - 1), clients=st.integers(1, 6))
 def test_the_order_of_clients_does_not_matter_and_one_client_returns_itself(rule, seed, clients):
     rng = np.random.default_rng(seed)
-    posteriors, weights = random_posteriors(rng, clients, 20), rng.dirichlet(np.ones(clients))
+    posteriors = random_posteriors(rng, clients, 20)
+    weights = rng.dirichlet(np.ones(clients))
     previous = Posterior(rng.standard_normal(20), np.full(20, 1e-4))
     order = rng.permutation(clients)
     one = aggregate(rule, posteriors, weights, previous)
@@ -155,7 +169,10 @@ def test_memory_does_not_depend_on_the_number_of_clients(rule):
     previous = Posterior(np.zeros(size), np.full(size, 0.5))
 
     def peak(clients: int) -> int:
-        stream = (Posterior(np.full(size, k, np.float32), np.ones(size, np.float32)) for k in range(clients))
+        stream = (
+            Posterior(np.full(size, k, np.float32), np.ones(size, np.float32))
+            for k in range(clients)
+        )
         tracemalloc.start()
         aggregate(rule, stream, np.full(clients, 1 / clients), previous)
         measured = tracemalloc.get_traced_memory()[1]
@@ -171,13 +188,20 @@ def test_merging_hessians_differs_from_merging_precisions_by_the_weight_decay_on
     hessians = [rng.uniform(0.5, 2.0, 1000) for _ in range(10)]
     means = [rng.standard_normal(1000) for _ in range(10)]
     weights = np.full(10, 0.1)
-    ess, decay = 5000, 2e-4
+    ess = 5000
+    decay = 2e-4
     by_precision = aggregate(
-        "product", [Posterior(m, ess * (h + decay)) for m, h in zip(means, hessians, strict=True)], weights
+        "product",
+        [Posterior(m, ess * (h + decay)) for m, h in zip(means, hessians, strict=True)],
+        weights,
     )
-    by_hessian = aggregate("product", [Posterior(m, h) for m, h in zip(means, hessians, strict=True)], weights)
+    by_hessian = aggregate(
+        "product", [Posterior(m, h) for m, h in zip(means, hessians, strict=True)], weights
+    )
     np.testing.assert_allclose(by_precision.mean, by_hessian.mean, atol=1e-3)
-    np.testing.assert_allclose(by_precision.precision, ess * (by_hessian.precision + decay), rtol=1e-6)
+    np.testing.assert_allclose(
+        by_precision.precision, ess * (by_hessian.precision + decay), rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize(
@@ -186,7 +210,11 @@ def test_merging_hessians_differs_from_merging_precisions_by_the_weight_decay_on
         ("prodcut", THREE, WEIGHTS, "did you mean product"),
         ("product", THREE, [0.5, 0.5, 0.5], "sum to 1"),
         ("product", THREE, [1.5, -0.25, -0.25], "non-negative"),
-        *((rule, [Posterior([1.0])], [1.0], f"rule {rule} needs precisions") for rule in RULES if rule != "nwa"),
+        *(
+            (rule, [Posterior([1.0])], [1.0], f"rule {rule} needs precisions")
+            for rule in RULES
+            if rule != "nwa"
+        ),
         ("nwa", [Posterior([1.0]), Posterior([1.0, 2.0])], [0.5, 0.5], "differ in length"),
         ("nwa", [Posterior([1.0]), Posterior([1.0], [1.0])], [0.5, 0.5], "some have a precision"),
         ("nwa", THREE, [1.0], "zip"),
@@ -214,9 +242,12 @@ def test_distance_weighs_by_the_inverse_divergence_from_the_server():
 
 
 def test_distance_is_the_divergence_of_the_server_from_the_client_not_the_other_way():
-    clients, server = [Posterior([0.0], [4.0]), Posterior([0.0], [0.25])], Posterior([0.0], [1.0])
+    clients = [Posterior([0.0], [4.0]), Posterior([0.0], [0.25])]
+    server = Posterior([0.0], [1.0])
     expected = np.array([1 / (0.5 * (4 - 1 - np.log(4))), 1 / (0.5 * (0.25 - 1 + np.log(4)))])
-    np.testing.assert_allclose(weigh("distance", clients, [1, 1], server), expected / expected.sum(), rtol=1e-6)
+    np.testing.assert_allclose(
+        weigh("distance", clients, [1, 1], server), expected / expected.sum(), rtol=1e-6
+    )
     with pytest.raises(ValueError, match="distance needs the server's posterior"):
         weigh("distance", clients, [1, 1])
 
@@ -224,12 +255,15 @@ def test_distance_is_the_divergence_of_the_server_from_the_client_not_the_other_
 def test_max_discrepancy_weighs_by_the_inverse_divergence_from_the_nearest_other():
     """Means 0, 1, 3: nearest others at 1, 1 and 2, so KLs 0.5, 0.5, 2."""
     clients = [Posterior([m], [1.0]) for m in (0.0, 1.0, 3.0)]
-    np.testing.assert_allclose(weigh("max-discrepancy", iter(clients), [1, 1, 1]), np.array([4, 4, 1]) / 9, rtol=1e-6)
+    np.testing.assert_allclose(
+        weigh("max-discrepancy", iter(clients), [1, 1, 1]), np.array([4, 4, 1]) / 9, rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize("rule", WEIGHTINGS)
 def test_equal_clients_get_equal_weights_and_one_client_all(rule):
-    twins, server = [Posterior([1.0, 2.0], [3.0, 4.0])] * 4, Posterior([0.0, 0.0], [1.0, 1.0])
+    twins = [Posterior([1.0, 2.0], [3.0, 4.0])] * 4
+    server = Posterior([0.0, 0.0], [1.0, 1.0])
     np.testing.assert_allclose(weigh(rule, twins, [5] * 4, server), [0.25] * 4)
     np.testing.assert_allclose(weigh(rule, twins[:1], [5], server), [1.0])
 

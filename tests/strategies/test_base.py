@@ -27,7 +27,12 @@ def test_merges_good_replies_weighted_by_size():
     np.testing.assert_allclose(strategy.payload.posterior.precision, 1)
     assert [c["partition"] for c in record["clients"]] == [0, 1, 2]
     assert record["train_loss"] == pytest.approx((0.5 * 20 + 1.0 * 30) / 60)
-    assert record["bytes_up"] == record["bytes_down"] == sum(c["bytes"] for c in record["clients"]) > 3 * 2 * 4 * 4
+    assert (
+        record["bytes_up"]
+        == record["bytes_down"]
+        == sum(c["bytes"] for c in record["clients"])
+        > 3 * 2 * 4 * 4
+    )
     assert record["posterior"] == {
         "largest_mean": pytest.approx(4 / 3),
         "smallest_precision": 1,
@@ -37,28 +42,39 @@ def test_merges_good_replies_weighted_by_size():
 
 def metrics(**values):
     """A reply that is good but for these metrics."""
-    return lambda p, m: good(p, m) | {"metrics": MetricRecord({"num-examples": 20, "loss": 0.5} | values)}
+    return lambda p, m: (
+        good(p, m) | {"metrics": MetricRecord({"num-examples": 20, "loss": 0.5} | values)}
+    )
 
 
 def arrays_like(mean):
     """A reply that is good but for the type of its mean."""
-    return lambda p, m: good(p, m) | {"posterior": to_record({"mean": mean, "precision": np.ones(4, np.float32)})}
+    return lambda p, m: (
+        good(p, m) | {"posterior": to_record({"mean": mean, "precision": np.ones(4, np.float32)})}
+    )
 
 
 BAD = {
-    "an error": (lambda p, m: Error(2, "Traceback ...\nValueError: no data here"), "ValueError: no data here"),
+    "an error": (
+        lambda p, m: Error(2, "Traceback ...\nValueError: no data here"),
+        "ValueError: no data here",
+    ),
     "an error of a SuperNode": (
         lambda p, m: Error(2, "<class 'ValueError'>:<'what it kept is gone'>"),
         "^ValueError: what it kept is gone$",
     ),
     "an error of a simulated client": (
         lambda p, m: Error(
-            2, "<class 'X'>:<'ray::train() ...\n\nException ClientAppException occurred. Message: no data'>"
+            2,
+            "<class 'X'>:<'ray::train() ...\n\nException ClientAppException occurred. Message: no data'>",
         ),
         "^no data$",
     ),
     "silence": (lambda p, m: None, "no reply in time"),
-    "no posterior": (lambda p, m: {"metrics": MetricRecord({"num-examples": 1})}, "lacks 'posterior'"),
+    "no posterior": (
+        lambda p, m: {"metrics": MetricRecord({"num-examples": 1})},
+        "lacks 'posterior'",
+    ),
     "no num-examples": (
         lambda p, m: good(p, m) | {"metrics": MetricRecord({"loss": 1.0})},
         "lacks 'num-examples'",
@@ -67,18 +83,39 @@ BAD = {
         lambda p, m: good(p, m) | {"posterior": arrays_of(mean=np.zeros(4))},
         "has the arrays mean, not mean, precision",
     ),
-    "another model": (lambda p, m: good(p, m, mean=np.zeros(3), precision=np.ones(3)), r"mean has shape \(3,\)"),
-    "NaN": (lambda p, m: good(p, m, mean=[np.nan, 0, 0, 0]), "mean has 1 values that are not finite"),
-    "infinity": (lambda p, m: good(p, m, precision=[np.inf, 1, 1, 1]), "precision has 1 values that are not finite"),
+    "another model": (
+        lambda p, m: good(p, m, mean=np.zeros(3), precision=np.ones(3)),
+        r"mean has shape \(3,\)",
+    ),
+    "NaN": (
+        lambda p, m: good(p, m, mean=[np.nan, 0, 0, 0]),
+        "mean has 1 values that are not finite",
+    ),
+    "infinity": (
+        lambda p, m: good(p, m, precision=[np.inf, 1, 1, 1]),
+        "precision has 1 values that are not finite",
+    ),
     "negative precision": (
         lambda p, m: good(p, m, precision=[-1, 1, 1, 0]),
         "precision has 2 values that are not positive",
     ),
-    "zero examples": (metrics(**{"num-examples": 0}), "num-examples is 0, not a whole number of at least 1"),
-    "half an example": (metrics(**{"num-examples": 2.5}), "num-examples is 2.5, not a whole number"),
+    "zero examples": (
+        metrics(**{"num-examples": 0}),
+        "num-examples is 0, not a whole number of at least 1",
+    ),
+    "half an example": (
+        metrics(**{"num-examples": 2.5}),
+        "num-examples is 2.5, not a whole number",
+    ),
     "infinitely many": (metrics(**{"num-examples": np.inf}), "num-examples is inf, not finite"),
-    "numbers of examples": (metrics(**{"num-examples": [1, 2]}), r"num-examples is \[1, 2\], not a number"),
-    "no loss": (lambda p, m: good(p, m) | {"metrics": MetricRecord({"num-examples": 5})}, "lacks 'loss'"),
+    "numbers of examples": (
+        metrics(**{"num-examples": [1, 2]}),
+        r"num-examples is \[1, 2\], not a number",
+    ),
+    "no loss": (
+        lambda p, m: good(p, m) | {"metrics": MetricRecord({"num-examples": 5})},
+        "lacks 'loss'",
+    ),
     "losses": (metrics(loss=[1.0, 2.0]), r"loss is \[1.0, 2.0\], not a number"),
     "a loss that is NaN": (metrics(loss=np.nan), "loss is nan, not finite"),
     "words for metrics": (
@@ -90,7 +127,10 @@ BAD = {
         "lacks 'posterior' of the kind ArrayRecord",
     ),
     **{
-        f"{kind} for numbers": (arrays_like(values), re.escape(f"mean holds {values.dtype}, not float32"))
+        f"{kind} for numbers": (
+            arrays_like(values),
+            re.escape(f"mean holds {values.dtype}, not float32"),
+        )
         for kind, values in {
             "letters": np.array(list("abcd")),
             "complex numbers": np.ones(4, np.complex64),
@@ -129,7 +169,8 @@ def test_a_run_in_which_every_client_fails_from_the_start_stops_and_says_why():
         return Error(2, "Traceback ...\nValueError: the model has no head")
 
     with pytest.raises(
-        RunError, match="^round 3: no client can train; partition 0: ValueError: the model has no head$"
+        RunError,
+        match="^round 3: no client can train; partition 0: ValueError: the model has no head$",
     ):
         start(fedivon(rounds=9), Nodes(2, fails), rounds=9)
     assert max(asked) == 3
@@ -147,7 +188,9 @@ def test_a_run_that_everybody_left_goes_on_without_them():
 @pytest.mark.parametrize("who", ["one trains", "one is late", "one trained before"])
 def test_failing_clients_do_not_stop_a_run_that_may_recover(who):
     def reply(partition, message):
-        if partition == 1 or (who == "one trained before" and message.content["config"]["round"] > 1):
+        if partition == 1 or (
+            who == "one trained before" and message.content["config"]["round"] > 1
+        ):
             return Error(2, "ValueError: no data here")
         return None if who == "one is late" else good(partition, message)
 
@@ -161,9 +204,15 @@ def test_a_run_in_which_every_reply_is_nan_stops():
 
 def test_a_run_that_explodes_stops_with_the_round():
     def grows(partition, message):
-        return good(partition, message, precision=np.full(4, 10.0 ** (4 * message.content["config"]["round"])))
+        return good(
+            partition,
+            message,
+            precision=np.full(4, 10.0 ** (4 * message.content["config"]["round"])),
+        )
 
-    with pytest.raises(RunError, match=r"round 3: the run diverged; the largest precision is 1e\+12"):
+    with pytest.raises(
+        RunError, match=r"round 3: the run diverged; the largest precision is 1e\+12"
+    ):
         start(fedivon(server={"max_growth": 1e6}), Nodes(2, grows), rounds=3)
 
 
@@ -172,10 +221,19 @@ def test_a_diverging_run_names_the_client_that_is_most_extreme():
         return good(partition, message, mean=np.full(4, 1e8 if partition == 1 else 1.0))
 
     strategy = fedivon(server={"change_bound": None})
-    strategy.first_extremes = {"largest_mean": 1.0, "largest_precision": 1.0, "smallest_precision": 1.0}
-    with pytest.raises(RunError, match=r"largest mean is 3.33e\+07.*the largest of a client is 1e\+08, of partition 1"):
+    strategy.first_extremes = {
+        "largest_mean": 1.0,
+        "largest_precision": 1.0,
+        "smallest_precision": 1.0,
+    }
+    with pytest.raises(
+        RunError,
+        match=r"largest mean is 3.33e\+07.*the largest of a client is 1e\+08, of partition 1",
+    ):
         start(strategy, Nodes(3, one_grows))
-    np.testing.assert_array_equal(strategy.payload.posterior.mean, 0)  # the posterior of the last good round
+    np.testing.assert_array_equal(
+        strategy.payload.posterior.mean, 0
+    )  # the posterior of the last good round
 
 
 def test_a_run_whose_variances_explode_stops_too():
@@ -183,8 +241,14 @@ def test_a_run_whose_variances_explode_stops_too():
         return good(partition, message, precision=np.full(4, 1e-9 if partition == 2 else 1e-8))
 
     strategy = fedivon()
-    strategy.first_extremes = {"largest_mean": 1.0, "largest_precision": 1.0, "smallest_precision": 1.0}
-    with pytest.raises(RunError, match=r"smallest precision is .*the smallest of a client is 1e-09, of partition 2"):
+    strategy.first_extremes = {
+        "largest_mean": 1.0,
+        "largest_precision": 1.0,
+        "smallest_precision": 1.0,
+    }
+    with pytest.raises(
+        RunError, match=r"smallest precision is .*the smallest of a client is 1e-09, of partition 2"
+    ):
         start(strategy, Nodes(3, flattens))
 
 
@@ -192,7 +256,8 @@ def test_a_merge_that_overflows_stops_the_run():
     """Each precision is finite in float32, their sum is not."""
     strategy = fedivon(merge={"rule": "conflation"})
     with pytest.raises(
-        RunError, match="the merged posterior's precision has 4 values that are not finite; .* partition"
+        RunError,
+        match="the merged posterior's precision has 4 values that are not finite; .* partition",
     ):
         start(strategy, Nodes(3, lambda p, m: good(p, m, precision=np.full(4, 3e38))))
 
@@ -200,13 +265,17 @@ def test_a_merge_that_overflows_stops_the_run():
 def test_the_record_has_the_weights_and_the_coordinates_that_dwc_kept():
     strategy = fedivon(merge={"rule": "dwc", "weighting": "distance"})
     strategy.payload = None
-    nodes = Nodes(2, lambda p, m: good(p, m, mean=np.full(4, p + 1.0), precision=[1.0, 1.0, 0.4, 0.4]))
+    nodes = Nodes(
+        2, lambda p, m: good(p, m, mean=np.full(4, p + 1.0), precision=[1.0, 1.0, 0.4, 0.4])
+    )
     (record,) = start(strategy, nodes)
     assert record["kept_coordinates"] == 2  # 0.4 + 0.4 - 1 is not positive
     np.testing.assert_allclose(strategy.payload.posterior.precision, [1, 1, 1, 1])
     np.testing.assert_allclose(strategy.payload.posterior.mean, [3, 3, 0, 0])
     weights = [client["weight"] for client in record["clients"]]
-    assert sum(weights) == pytest.approx(1) and weights[0] > weights[1]  # the second went farther from the server
+    assert (
+        sum(weights) == pytest.approx(1) and weights[0] > weights[1]
+    )  # the second went farther from the server
 
 
 @pytest.mark.parametrize("rule", MERGING)
@@ -246,7 +315,8 @@ def test_batch_norm_statistics_are_averaged_by_size():
 
 def test_clients_scores_are_pooled_not_averaged():
     rng = np.random.default_rng(0)
-    probabilities, labels = rng.dirichlet(np.ones(3), 60), rng.integers(0, 3, 60)
+    probabilities = rng.dirichlet(np.ones(3), 60)
+    labels = rng.integers(0, 3, 60)
     parts = [slice(0, 5), slice(5, 60)]
 
     def reply(partition, message):
@@ -265,10 +335,19 @@ UNSCORED = {
     "an error": (Error(2, "ValueError: no data here"), "ValueError: no data here"),
     "silence": (None, "no reply in time"),
     "no metrics": ({}, "lacks 'metrics'"),
-    "scores in words": ({"metrics": ConfigRecord({"gm.mean.count": "many"})}, "lacks 'metrics' of the kind"),
+    "scores in words": (
+        {"metrics": ConfigRecord({"gm.mean.count": "many"})},
+        "lacks 'metrics' of the kind",
+    ),
     "half a tally": ({"metrics": MetricRecord({"gm.mean.count": 3})}, "a tally needs 'correct'"),
-    "no examples": ({"metrics": MetricRecord(to_metrics({"gm": {"mean": Tally()}}))}, "the GM are of no examples"),
-    "samples alone": ({"metrics": MetricRecord(to_metrics({"pm": {"mc": Tally()}}))}, "the PM are of no examples"),
+    "no examples": (
+        {"metrics": MetricRecord(to_metrics({"gm": {"mean": Tally()}}))},
+        "the GM are of no examples",
+    ),
+    "samples alone": (
+        {"metrics": MetricRecord(to_metrics({"pm": {"mc": Tally()}}))},
+        "the PM are of no examples",
+    ),
 }
 
 
@@ -280,7 +359,11 @@ def test_a_client_without_sound_scores_is_named_and_the_others_count(kind, caplo
     def reply(partition, message):
         if message.metadata.message_type == "train":
             return good(partition, message)
-        return bad if partition == 1 else {"metrics": MetricRecord(to_metrics({"gm": {"mean": tally}}))}
+        return (
+            bad
+            if partition == 1
+            else {"metrics": MetricRecord(to_metrics({"gm": {"mean": tally}}))}
+        )
 
     (record,) = start(fedivon(evaluation={"clients_every": 1}), Nodes(3, reply))
     scores = record["gm"]["clients_before_training"]
@@ -305,8 +388,12 @@ def test_all_clients_can_train_while_only_those_sampled_report():
     assert [sum(reports[r] for reports in asked.values()) for r in (0, 1)] == [2, 2]
     assert len(first["clients"]) == 2 and first["silent"] == 3 and first["dropped"] == []
     assert first["train_loss"] < 9 and strategy.last_merged == dict.fromkeys(range(5), 2)
-    sampled = [c["partition"] for c in start(fedivon(clients_per_round=2), Nodes(5, good))[0]["clients"]]
-    assert [c["partition"] for c in first["clients"]] == sampled  # the same clients as where only they train
+    sampled = [
+        c["partition"] for c in start(fedivon(clients_per_round=2), Nodes(5, good))[0]["clients"]
+    ]
+    assert [
+        c["partition"] for c in first["clients"]
+    ] == sampled  # the same clients as where only they train
 
 
 def test_those_whose_training_nobody_would_see_are_spared():
@@ -319,8 +406,18 @@ def test_those_whose_training_nobody_would_see_are_spared():
     evaluation = {"clients_every": 3}
     strategy = fedivon(train_all_clients=True, clients_per_round=2, rounds=5, evaluation=evaluation)
     strategy.clients_go_on = False
-    start(strategy, Nodes(4, lambda p, m: None if "evaluate" in m.metadata.message_type else reply(p, m)), rounds=5)
-    assert [len(asked[server_round]) for server_round in range(1, 6)] == [2, 2, 4, 2, 4]  # all in scored rounds
+    start(
+        strategy,
+        Nodes(4, lambda p, m: None if "evaluate" in m.metadata.message_type else reply(p, m)),
+        rounds=5,
+    )
+    assert [len(asked[server_round]) for server_round in range(1, 6)] == [
+        2,
+        2,
+        4,
+        2,
+        4,
+    ]  # all in scored rounds
 
 
 @pytest.mark.parametrize(
@@ -335,14 +432,20 @@ def test_learning_rate_schedules(schedule, rates):
 
 
 def test_a_schedule_over_the_steps_of_a_round_begins_every_round_at_the_first_rate():
-    settings = compose(settings_of, "demo", "fedivon", "client.final_learning_rate=0.01 client.schedule_over=steps")
-    assert {learning_rate(settings.client, r, 3) for r in (1, 2, 3)} == {settings.client.learning_rate}
+    settings = compose(
+        settings_of, "demo", "fedivon", "client.final_learning_rate=0.01 client.schedule_over=steps"
+    )
+    assert {learning_rate(settings.client, r, 3) for r in (1, 2, 3)} == {
+        settings.client.learning_rate
+    }
 
 
 def test_the_exponential_schedule_holds_and_then_falls_by_a_factor_a_round():
     client = ClientSettings(learning_rate=1.0, schedule="exponential", decay=0.04, decay_after=50)
     assert [learning_rate(client, r, 400) for r in (1, 50)] == [1.0, 1.0]
-    assert [learning_rate(client, r, 400) for r in (51, 75)] == pytest.approx([np.exp(-0.04), np.exp(-1)])
+    assert [learning_rate(client, r, 400) for r in (51, 75)] == pytest.approx(
+        [np.exp(-0.04), np.exp(-1)]
+    )
 
 
 @pytest.mark.parametrize(
@@ -352,18 +455,28 @@ def test_the_exponential_schedule_holds_and_then_falls_by_a_factor_a_round():
 )
 def test_where_ivon_clients_start_follows_the_rule_unless_it_is_said(rule, start):
     assert fedivon(merge={"rule": rule}).settings.client.start == start
-    assert fedivon(merge={"rule": rule}, client={"start": "posterior"}).settings.client.start == "posterior"
+    assert (
+        fedivon(merge={"rule": rule}, client={"start": "posterior"}).settings.client.start
+        == "posterior"
+    )
 
 
 def test_rules_that_need_a_precision_are_refused_for_points_by_name():
-    for merge, key in (({"rule": "ws"}, "merge.rule is 'ws'"), ({"weighting": "distance"}, "weighting is 'distance'")):
+    for merge, key in (
+        ({"rule": "ws"}, "merge.rule is 'ws'"),
+        ({"weighting": "distance"}, "weighting is 'distance'"),
+    ):
         with pytest.raises(SettingsError, match=key):
             values = {"experiment": "test", "strategy": "fedavg", "merge": merge}
-            validate(settings_of("fedavg"), values, {"merge.rule": "here", "merge.weighting": "here"})
+            validate(
+                settings_of("fedavg"), values, {"merge.rule": "here", "merge.weighting": "here"}
+            )
 
 
 def test_fedivon_starts_from_hess_init_and_fedavg_from_a_point():
-    assert fedivon(client={"ess": 10, "hess_init": 2, "weight_decay": 0.5}).initial(np.zeros(2)).precision.tolist() == [
+    assert fedivon(client={"ess": 10, "hess_init": 2, "weight_decay": 0.5}).initial(
+        np.zeros(2)
+    ).precision.tolist() == [
         25,
         25,
     ]

@@ -56,7 +56,9 @@ def test_one_coordinate_cannot_hide_in_its_block():
     spike[7] = 9000.0  # the block's mean is ten times the median's: within the bound
     plain = Posterior(np.ones(1000), np.ones(1000))
     replies = cohort(plain, plain, Posterior(np.ones(1000), spike))
-    found, findings = guarded(replies, Posterior(np.zeros(1000), np.ones(1000)), [slice(None)], 10, None)
+    found, findings = guarded(
+        replies, Posterior(np.zeros(1000), np.ones(1000)), [slice(None)], 10, None
+    )
     assert findings == {12: {"precision": pytest.approx(9000)}}
     np.testing.assert_array_equal(found[2].posterior.precision, np.ones(1000))
 
@@ -76,14 +78,17 @@ def test_nobody_is_bounded_where_nobody_moves_and_points_have_no_precision():
 
 
 def test_a_matrix_is_scaled_as_a_whole():
-    server, plain = Dense.isotropic(3, 1.0), Dense(np.ones(3), np.diag([1.0, 2.0, 3.0]))
+    server = Dense.isotropic(3, 1.0)
+    plain = Dense(np.ones(3), np.diag([1.0, 2.0, 3.0]))
     liar = Dense(np.ones(3), 1e4 * np.array([[2.0, 1, 0], [1, 2, 0], [0, 0, 2]]))
     found, findings = guarded(cohort(plain, plain, liar), server, [slice(None)], 10, 5)
     assert findings == {12: {"precision": pytest.approx(1e4)}}
     np.testing.assert_allclose(found[2].posterior.precision, liar.precision / 1e4)
 
 
-@pytest.mark.parametrize(("values", "median"), [([5.0], 5), ([9.0, 2.0], 2), ([3.0, 9.0, 1.0], 3), ([4, 1, 2, 3], 2)])
+@pytest.mark.parametrize(
+    ("values", "median"), [([5.0], 5), ([9.0, 2.0], 2), ([3.0, 9.0, 1.0], 3), ([4, 1, 2, 3], 2)]
+)
 def test_the_median_is_the_lower_one(values, median):
     assert lower_median(np.array(values)) == median
 
@@ -117,7 +122,10 @@ class Federation:
         ids = [k for k in range(count) if k != 3 or third != "gone"]
         self.third = third
         self.contexts = {
-            100 + k: Context(1, 100 + k, {"partition-id": k, "num-partitions": count}, RecordDict(), {}) for k in ids
+            100 + k: Context(
+                1, 100 + k, {"partition-id": k, "num-partitions": count}, RecordDict(), {}
+            )
+            for k in ids
         }
 
     def get_node_ids(self):
@@ -142,19 +150,30 @@ class Federation:
             arrays = {name: array.numpy() for name, array in reply.content["posterior"].items()}
             noise = np.random.default_rng(0).standard_normal(len(arrays["mean"]))
             lie = {"mean": noise.astype(np.float32), "precision": 1e6 * arrays["precision"]}
-            reply.content["posterior"] = ArrayRecord({k: Array(v.astype(np.float32)) for k, v in lie.items()})
+            reply.content["posterior"] = ArrayRecord(
+                {k: Array(v.astype(np.float32)) for k, v in lie.items()}
+            )
         return reply
 
 
 def run(third: str, *overrides: str, rounds: int = 30) -> tuple[float, list[dict]]:
     """Accuracy of the server's mean after the rounds, or when the run ended by itself, and the rounds' records."""
-    words = ["data.clients=10", "clients_per_round=null", f"rounds={rounds}", "server.node_timeout=1", *overrides]
+    words = [
+        "data.clients=10",
+        "clients_per_round=null",
+        f"rounds={rounds}",
+        "server.node_timeout=1",
+        *overrides,
+    ]
     values = compose(settings_of, "demo", "fedivon", words)
     flat, (shape, num_classes, _, parts) = prepare(values)
     strategy = method("fedivon").strategy(values, shape, num_classes)
     strategy.blocks = list(flat.slices.values())
-    strategy.payload, records = strategy.begin(flat.mean()), []
-    strategy.roll_call.assemble = lambda grid, content: strategy.roll_call.call(grid, content, 0)  # nine will do
+    strategy.payload = strategy.begin(flat.mean())
+    records = []
+    strategy.roll_call.assemble = lambda grid, content: strategy.roll_call.call(
+        grid, content, 0
+    )  # nine will do
     try:
         done = {"on_round": lambda number, payload, record: records.append(record)}
         strategy.start(Federation(10, third), strategy.arrays(), rounds, **done)
@@ -173,12 +192,22 @@ def test_one_liar_in_ten_costs_two_points_at_most_with_the_guard_and_everything_
     assert without > 0.9 and guarded_ > without - 0.02
     assert unguarded < 0.3
     liar = next(client for client in records[0]["clients"] if client["partition"] == 3)
-    assert liar["bounded"]["precision"] == pytest.approx(1e6, rel=0.01) and liar["bounded"]["change"] > 5
+    assert (
+        liar["bounded"]["precision"] == pytest.approx(1e6, rel=0.01)
+        and liar["bounded"]["change"] > 5
+    )
     assert liar["precision_share"] == pytest.approx(0.1, abs=0.02)
-    others = [client for record in records for client in record["clients"] if client["partition"] != 3]
+    others = [
+        client for record in records for client in record["clients"] if client["partition"] != 3
+    ]
     assert not any("bounded" in client for client in others)
-    assert "the reply of partition 3 is bounded: its precision is 1e+06 times the median" in caplog.text
+    assert (
+        "the reply of partition 3 is bounded: its precision is 1e+06 times the median"
+        in caplog.text
+    )
 
 
 def test_the_honest_are_not_touched():
-    assert not any("bounded" in client for record in run("honest", rounds=5)[1] for client in record["clients"])
+    assert not any(
+        "bounded" in client for record in run("honest", rounds=5)[1] for client in record["clients"]
+    )

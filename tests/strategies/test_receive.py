@@ -24,8 +24,13 @@ class Clock:
 class Grid:
     """Nodes by the second in which they answer, None for never; those in `failing` answer with an error."""
 
-    def __init__(self, clock: Clock, answers: dict[int, float | None], failing: set[int] = frozenset()):
-        self.clock, self.answers, self.failing, self.sent = clock, answers, failing, {}
+    def __init__(
+        self, clock: Clock, answers: dict[int, float | None], failing: set[int] = frozenset()
+    ):
+        self.clock = clock
+        self.answers = answers
+        self.failing = failing
+        self.sent = {}
 
     def push_messages(self, messages):
         for message in messages:
@@ -84,7 +89,9 @@ def test_no_quorum_waits_for_all_as_long_as_the_round_lasts(clock):
 
 def test_replies_are_given_as_they_come_and_not_held(clock):
     grid = Grid(clock, {5: 0, 6: 2})
-    replies = gather(grid, [Message(RecordDict(), node, "train") for node in grid.answers], timeout=10)
+    replies = gather(
+        grid, [Message(RecordDict(), node, "train") for node in grid.answers], timeout=10
+    )
     first = next(replies)
     assert first.metadata.src_node_id == 5 and clock.now == 0
     gone = weakref.ref(first)

@@ -12,7 +12,9 @@ from fedivon_app.strategies.replies import Shelf, num_bytes, to_numpy, to_record
 
 @settings(deadline=None, max_examples=50)
 @given(
-    st.sampled_from([np.float32, np.float64, np.int64]).flatmap(lambda kind: arrays(kind, array_shapes(max_dims=3))),
+    st.sampled_from([np.float32, np.float64, np.int64]).flatmap(
+        lambda kind: arrays(kind, array_shapes(max_dims=3))
+    ),
     st.booleans(),
 )
 def test_arrays_come_back_as_they_were(array, fortran):
@@ -45,7 +47,12 @@ def test_an_array_that_was_cut_off_is_named():
 
 
 @settings(deadline=None, max_examples=50)
-@given(st.lists(arrays(st.sampled_from([np.float32, np.float64]), array_shapes(max_dims=2, min_side=0)), min_size=1))
+@given(
+    st.lists(
+        arrays(st.sampled_from([np.float32, np.float64]), array_shapes(max_dims=2, min_side=0)),
+        min_size=1,
+    )
+)
 def test_a_shelf_gives_back_what_was_put_on_it(values):
     shelf = Shelf()
     stored = [shelf.put({"zero": np.zeros(1), "one": value, "two": value.T}) for value in values]

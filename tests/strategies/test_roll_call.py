@@ -14,7 +14,10 @@ from tests.strategies.nodes import Nodes, fedivon, good, start
     ("properties", "says"),
     [
         ({1: {"error": "no such file: site.npz"}}, "partition 1: no such file: site.npz"),
-        ({1: {"shape": [5]}}, r"partition 1: its inputs have shape \(5,\), the server's model takes \(4,\)"),
+        (
+            {1: {"shape": [5]}},
+            r"partition 1: its inputs have shape \(5,\), the server's model takes \(4,\)",
+        ),
         ({1: {"num-classes": 7}}, "partition 1: it has 7 classes, the server's model 3"),
         ({1: {"partition-id": 0}}, "partition 0: two nodes ask for it"),
     ],
@@ -40,7 +43,9 @@ def test_a_node_that_cannot_work_is_named_before_anything_is_trained(properties,
 def test_a_node_that_answers_in_other_terms_is_named_and_left_out(properties, says, caplog):
     (record,) = start(fedivon(), Nodes(3, good, properties={1: properties}))
     assert [c["partition"] for c in record["clients"]] == [0, 2]
-    assert any(f"node 107 cannot answer the roll call: {says};" in message for message in caplog.messages)
+    assert any(
+        f"node 107 cannot answer the roll call: {says};" in message for message in caplog.messages
+    )
 
 
 def test_missing_nodes_are_waited_for_then_named():
@@ -72,16 +77,26 @@ def test_a_node_that_comes_back_with_another_id_takes_its_place_again():
         asked.append(message.metadata.dst_node_id)
         return good(partition, message)
 
-    nodes, strategy = Nodes(2, reply), fedivon()
+    nodes = Nodes(2, reply)
+    strategy = fedivon()
     strategy.payload = Payload(Posterior(np.zeros(4), np.ones(4)))
     strategy.start(nodes, strategy.arrays(), 3, 1.0, on_round=lambda *_: nodes.ids.update({999: 1}))
     assert asked == [100, 107, 100, 999, 100, 999]
-    assert sorted(nodes.queried) == [0, 1, 1]  # the old id, which Flower lists for a while, is not called again
+    assert sorted(nodes.queried) == [
+        0,
+        1,
+        1,
+    ]  # the old id, which Flower lists for a while, is not called again
 
 
 def test_a_site_that_asks_for_anothers_partition_later_on_is_refused_until_it_mends_that(caplog):
-    properties = {0: {"name": "north"}, 1: {"name": "south"}, 2: {"name": "west", "partition-id": 1}}
-    nodes, strategy = Nodes(2, good, properties=properties), fedivon()
+    properties = {
+        0: {"name": "north"},
+        1: {"name": "south"},
+        2: {"name": "west", "partition-id": 1},
+    }
+    nodes = Nodes(2, good, properties=properties)
+    strategy = fedivon()
 
     def change(server_round, payload, record):
         merged.append([client["partition"] for client in record["clients"]])
@@ -95,7 +110,10 @@ def test_a_site_that_asks_for_anothers_partition_later_on_is_refused_until_it_me
     strategy.payload = Payload(Posterior(np.zeros(4), np.ones(4)))
     strategy.start(nodes, strategy.arrays(), 4, 1.0, on_round=change)
     assert merged == [[0, 1], [0, 1], [0, 1], [0, 1, 2]]
-    assert "round 2: node 999 cannot take part: partition 1: two nodes ask for it (node 107 has it)" in caplog.text
+    assert (
+        "round 2: node 999 cannot take part: partition 1: two nodes ask for it (node 107 has it)"
+        in caplog.text
+    )
 
 
 def test_the_log_has_a_line_for_every_event_with_round_site_and_reason(caplog):
@@ -109,7 +127,8 @@ def test_the_log_has_a_line_for_every_event_with_round_site_and_reason(caplog):
         changes.get(server_round, lambda: None)()
 
     names = {0: {"name": "north"}, 1: {"name": "south"}}
-    nodes, strategy = Nodes(3, reply, properties=names), fedivon()
+    nodes = Nodes(3, reply, properties=names)
+    strategy = fedivon()
     strategy.payload = Payload(Posterior(np.zeros(4), np.ones(4)))
     with caplog.at_level("INFO", "fedivon"):
         strategy.start(nodes, strategy.arrays(), 3, 1.0, on_round=leave_and_come)
