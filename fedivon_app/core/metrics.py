@@ -1,7 +1,8 @@
 """Scores of predicted probabilities: accuracy, NLL, ECE, Brier, AUROC, uncertainty and retention. numpy only."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -9,6 +10,16 @@ NUM_BINS = 15
 BIN_EDGES = np.linspace(0, 1, NUM_BINS + 1)
 SMALLEST_PROBABILITY = float(np.finfo(np.float32).tiny)
 TOLERANCE = 1e-3
+OWN = "score."  # stands before the names of further sums in a tally's dictionary
+SUMMED = (  # the fields of a tally that every score may use
+    "count",
+    "correct",
+    "nll_sum",
+    "brier_sum",
+    "bin_count",
+    "bin_confidence",
+    "bin_correct",
+)
 
 
 def _zero_bins() -> np.ndarray:
@@ -31,10 +42,19 @@ class Tally:
     bin_count: np.ndarray = field(default_factory=_zero_bins)
     bin_confidence: np.ndarray = field(default_factory=_zero_bins)
     bin_correct: np.ndarray = field(default_factory=_zero_bins)
+    sums: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, probabilities: np.ndarray, labels: np.ndarray) -> "Tally":
-        """The tally of (N, C) probabilities against (N,) class numbers."""
+    def of(
+        cls,
+        probabilities: np.ndarray,
+        labels: np.ndarray,
+        sums: Mapping[str, np.ndarray] | None = None,
+    ) -> "Tally":
+        """Return the tally of (N, C) probabilities against (N,) class numbers.
+
+        `sums` are further sums over the same examples, by the names of the scores that need them.
+        """
         probabilities, labels = _checked(probabilities, labels)
         confidence = probabilities.max(axis=1)
         correct = probabilities.argmax(axis=1) == labels
@@ -50,61 +70,88 @@ class Tally:
             bin_count=np.bincount(bins, minlength=NUM_BINS).astype(np.float64),
             bin_confidence=np.bincount(bins, weights=confidence, minlength=NUM_BINS),
             bin_correct=np.bincount(bins, weights=correct, minlength=NUM_BINS),
+            sums=dict(sums or {}),
         )
 
     def __add__(self, other: "Tally") -> "Tally":
         if not isinstance(other, Tally):
             return NotImplemented
-        return Tally(
-            *(getattr(self, part.name) + getattr(other, part.name) for part in fields(self))
-        )
+        own = {name: getattr(self, name) + getattr(other, name) for name in SUMMED}
+        if not self.count or not other.count:
+            sums = dict(self.sums if self.count else other.sums)
+        else:
+            shared = [name for name in self.sums if name in other.sums]
+            sums = {name: self.sums[name] + other.sums[name] for name in shared}
+        return Tally(**own, sums=sums)
+
+    @property
+    def accuracy(self) -> float:
+        """Return the share of examples whose likeliest class is the right one."""
+        return self.correct / self.count
+
+    @property
+    def nll(self) -> float:
+        """Return the mean of -log p_y."""
+        return self.nll_sum / self.count
+
+    @property
+    def ece(self) -> float:
+        """Return the expected calibration error, sum_b |correct_b - confidence_b| / N."""
+        return float(np.abs(self.bin_correct - self.bin_confidence).sum() / self.count)
+
+    @property
+    def brier(self) -> float:
+        """Return the Brier score, summed over classes."""
+        return self.brier_sum / self.count
 
     def scores(self) -> dict[str, float]:
-        """accuracy; nll = mean -log p_y; ece = sum_b |correct_b - confidence_b| / N; brier, summed over classes."""
+        """Return the four scores that need nothing but the fields of a tally."""
         if self.count == 0:
             raise ValueError("no scores: the tally holds no examples")
-        gaps = np.abs(self.bin_correct - self.bin_confidence)
         return {
-            "accuracy": self.correct / self.count,
-            "nll": self.nll_sum / self.count,
-            "ece": float(gaps.sum() / self.count),
-            "brier": self.brier_sum / self.count,
+            "accuracy": self.accuracy,
+            "nll": self.nll,
+            "ece": self.ece,
+            "brier": self.brier,
         }
 
     def to_dict(self) -> dict[str, float | list[float]]:
-        """Plain numbers and lists under the fields' names, fit for a Flower MetricRecord and for JSON."""
-        values = {part.name: getattr(self, part.name) for part in fields(self)}
-        return {
-            name: value.tolist() if isinstance(value, np.ndarray) else value
-            for name, value in values.items()
-        }
+        """Return plain numbers and lists under the fields' names, fit for a Flower MetricRecord and JSON."""
+        values: dict[str, float | list[float]] = {}
+        for name in SUMMED:
+            value = getattr(self, name)
+            values[name] = value.tolist() if isinstance(value, np.ndarray) else value
+        return values | {f"{OWN}{name}": sums.tolist() for name, sums in self.sums.items()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, float | Sequence[float]]) -> "Tally":
-        """The inverse of `to_dict`; other keys are left alone, a tally that cannot be one is a ValueError."""
-        parts = {}
-        for part in fields(cls):
-            if part.name not in values:
-                raise ValueError(f"a tally needs {part.name!r}")
-            expected = (NUM_BINS,) if part.name.startswith("bin_") else ()
-            value = np.asarray(values[part.name], dtype=np.float64)
+        """Return the inverse of `to_dict`; other keys are left alone, and a tally that cannot be one is
+        a ValueError."""
+        parts: dict[str, Any] = {}
+        for name in SUMMED:
+            if name not in values:
+                raise ValueError(f"a tally needs {name!r}")
+            expected = (NUM_BINS,) if name.startswith("bin_") else ()
+            value = np.asarray(values[name], dtype=np.float64)
             if value.shape != expected:
-                raise ValueError(
-                    f"the tally's {part.name!r} has shape {value.shape}, not {expected}"
-                )
+                raise ValueError(f"the tally's {name!r} has shape {value.shape}, not {expected}")
             if not np.isfinite(value).all() or (value < 0).any():
-                raise ValueError(
-                    f"the tally's {part.name!r} must be finite and not negative: {value}"
-                )
-            parts[part.name] = value if expected else float(value)
-        if (
-            parts["bin_count"].sum() != parts["count"]
-            or parts["bin_correct"].sum() != parts["correct"]
-        ):
+                raise ValueError(f"the tally's {name!r} must be finite and not negative: {value}")
+            parts[name] = value if expected else float(value)
+        binned = float(parts["bin_count"].sum()), float(parts["bin_correct"].sum())
+        if binned != (parts["count"], parts["correct"]):
             raise ValueError(
                 "the tally's bins do not add up to its count of examples and of correct ones"
             )
-        return cls(**parts)
+        own = {
+            key.removeprefix(OWN): np.asarray(value, dtype=np.float64).reshape(-1)
+            for key, value in values.items()
+            if key.startswith(OWN)
+        }
+        for name, sums in own.items():
+            if not np.isfinite(sums).all():
+                raise ValueError(f"the tally's sums of the score {name!r} are not finite: {sums}")
+        return cls(**parts, sums=own)
 
 
 def classification(probabilities: np.ndarray, labels: np.ndarray) -> dict[str, float]:
