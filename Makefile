@@ -1,13 +1,15 @@
-# make demo | test | lint | bench | compose-test | clean. Each target makes the environment in .venv if it is not there.
+# make demo | test | lint | types | docs | coverage | bench | compose-test | clean. Each target makes the environment
+# in .venv if it is not there.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+MYPY := $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml
 # Flower would otherwise build a fresh environment for every run.
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION := 1
 export FLWR_TELEMETRY_ENABLED := 0
 
-.PHONY: demo test lint bench compose-test env clean
+.PHONY: demo test lint types docs coverage bench compose-test env clean
 .DEFAULT_GOAL := demo
 
 env: $(READY)
@@ -16,19 +18,36 @@ $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "Python 3.11 is needed: make PYTHON=/path/to/python3.11"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --editable '.[dev,docs]'
 	grep -q FLWR_DISABLE_RUNTIME $(BIN)/activate || printf '\nexport FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1\n' >> $(BIN)/activate
 	touch $@
 
 demo: $(READY)
 	$(BIN)/fedivon run demo --strategy fedavg fedivon
 
-test: $(READY) lint
+# The site is built first, so that a broken link or an unknown name in a docstring fails as a test does.
+test: $(READY) lint docs
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(MAKE) --no-print-directory types
+
+# mypy follows files and not __path__, so it is given the package as a wheel has it.
+types: $(READY)
+	$(BIN)/python tools/package_tree.py build/package
+	cd build/package && $(MYPY) --package fedivon_app
+	cd build/package && $(MYPY) $(CURDIR)/tools
+
+docs: $(READY)
+	$(BIN)/python tools/package_tree.py build/package
+	$(BIN)/mkdocs build --strict --quiet --site-dir build/site
+	@echo "the site is in build/site"
+
+# Without the end-to-end tests, whose processes are Flower's: what runs in them is not measured.
+coverage: $(READY)
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --ignore tests/e2e --cov --cov-report term --cov-report html
 
 bench: $(READY)
 	$(BIN)/python -m tests.bench
@@ -37,4 +56,4 @@ compose-test: $(READY)
 	tests/e2e/engine.sh $(BIN)/python -m pytest -rs tests/e2e/test_compose.py
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build .pytest_cache .ruff_cache .mypy_cache .hypothesis .coverage

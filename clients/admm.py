@@ -1,23 +1,28 @@
-"""Clients of the ADMM family: they carry a dual from round to round, and are tied to the server's model."""
+"""Clients of the ADMM family: they carry a dual, and are tied to the server's model."""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 from pydantic import Field
 
-from fedivon_app.clients.base import Task
+from fedivon_app.clients.base import Carries, Learned, Task
 from fedivon_app.clients.duals import Duals
 from fedivon_app.clients.fedavg import PointClient, PointSettings
 from fedivon_app.clients.fedivon import IvonTrainer, OptimizerSettings
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.ivon import IVON
-from fedivon_app.core.posterior import Posterior
+from fedivon_app.core.merge_settings import BayesAdmmMergeSettings, FedAdmmMergeSettings
+from fedivon_app.core.settings import ClientSettings
 
 
 class BayesAdmmSettings(OptimizerSettings):
+    """IVON's, with a temperature, and a momentum that may last."""
+
     start: Literal["posterior"] = "posterior"
     temperature: float = Field(1.0, gt=0, description="tau: the loss counts 1/tau times")
     momentum: Literal["kept", "fresh"] = Field(
@@ -25,36 +30,41 @@ class BayesAdmmSettings(OptimizerSettings):
     )
 
 
-class BayesAdmmClient(IvonTrainer):
-    """BayesADMM's client (Moellenhoff et al. 2025, Algorithm 1, line 4, and appendix D), N the number of examples:
+class BayesAdmmClient(IvonTrainer[BayesAdmmSettings, BayesAdmmMergeSettings]):
+    """BayesADMM's client (Moellenhoff et al. 2025, Algorithm 1, line 4, and appendix D).
 
-    minimises sum loss / tau + <v, theta> - <u theta, theta>/2 + rho KL(q || server), which is IVON with
-    ess = N / (rho tau), the server's posterior as its prior and the dual times tau/N; then takes the dual step. In
-    round 1 the prior is N(0, 1/delta) and the hessian hess_init; later the client begins at its prior.
+    With N the number of its examples it minimises
+    sum loss / tau + <v, theta> - <u theta, theta>/2 + rho KL(q || server), which is IVON with
+    ess = N / (rho tau), the server's posterior as its prior and the dual times tau/N; then it takes
+    the dual step. In round 1 the prior is N(0, 1/delta) and the hessian hess_init; later the client
+    begins at its prior.
     """
 
-    Settings = BayesAdmmSettings
-    remembers = True
+    settings_type: ClassVar[type[ClientSettings]] = BayesAdmmSettings
+    carries = Carries.TRAINING
 
-    def train(self, start: Payload, task: Task) -> Posterior:
+    def train(self, start: Payload, task: Task) -> Learned:
         client = self.settings.client
         merge = self.settings.merge
         duals = Duals(start.posterior, task, merge)
-        self.metrics["bounded_duals"] = duals.num_bounded
         share = client.temperature / len(task.labels)
-        ess = 1 / (merge.rho * share)
         optimizer = self.ivon(
-            task, ess=ess, prior=duals.server, dual=(share * duals.v, share * duals.u)
+            task,
+            ess=1 / (merge.rho * share),
+            prior=duals.server,
+            dual=(share * duals.v, share * duals.u),
         )
         if task.server_round > 1:
-            optimizer.precision = duals.server.precision
-        if client.momentum == "kept" and "momentum" in task.memory:
+            optimizer.precision = duals.server.known_precision
+        keeps_momentum = client.momentum == "kept"
+        if keeps_momentum and "momentum" in task.memory:
             _restore(optimizer, task.memory)
         posterior = self.descend(optimizer, task)
-        duals.step(posterior)
-        if client.momentum == "kept":
-            task.memory.update(_momentum(optimizer))
-        return posterior
+        return Learned(
+            posterior,
+            memory=duals.after(posterior) | (_momentum(optimizer) if keeps_momentum else {}),
+            metrics={"bounded_duals": duals.num_bounded},
+        )
 
 
 def _momentum(optimizer: IVON) -> dict[str, np.ndarray]:
@@ -62,50 +72,52 @@ def _momentum(optimizer: IVON) -> dict[str, np.ndarray]:
     return {"momentum": state["momentum"].cpu().numpy(), "step": np.array([state["step"]])}
 
 
-def _restore(optimizer: IVON, memory: dict[str, np.ndarray]) -> None:
+def _restore(optimizer: IVON, memory: Mapping[str, np.ndarray]) -> None:
     saved = optimizer.state_dict()
-    saved["state"] |= {
-        "momentum": torch.from_numpy(memory["momentum"]),
-        "step": int(memory["step"][0]),
-    }
+    saved["state"]["momentum"] = torch.from_numpy(memory["momentum"])
+    saved["state"]["step"] = int(memory["step"][0])
     optimizer.load_state_dict(saved)
 
 
 class FedAdmmSettings(PointSettings):
+    """A point's, and how much a client's loss counts."""
+
     loss: Literal["sum", "share", "mean"] = Field(
         "sum",
-        description="how a client counts: its summed loss / temperature, its mean loss times N_k/N, or its mean",
+        description="how a client counts: its summed loss / temperature, its mean loss times "
+        "N_k/N, or its mean",
     )
     temperature: float = Field(1.0, gt=0, description="tau, with loss sum")
 
 
-class FedAdmmClient(PointClient):
-    """Federated ADMM's client (Moellenhoff et al. 2025, Figure 2a; with delta = 0 on the server, FedDyn's):
+class FedAdmmClient(PointClient[FedAdmmSettings, FedAdmmMergeSettings]):
+    """Federated ADMM's client (Moellenhoff et al. 2025, Figure 2a).
 
-    minimises c (mean loss) + <v, theta> + rho/2 |theta - server|^2, divided by c, which is N_k/tau, N_k/N or 1 (setting
-    `loss`); then v += gamma (own - server).
+    With delta = 0 on the server it is FedDyn's. It minimises c (mean loss) + <v, theta> + rho/2
+    |theta - server|^2, divided by c, which is N_k/tau, N_k/N or 1 (setting `loss`); then v +=
+    gamma (own - server).
     """
 
-    Settings = FedAdmmSettings
-    remembers = True
+    settings_type: ClassVar[type[ClientSettings]] = FedAdmmSettings
+    carries = Carries.TRAINING
 
-    def train(self, start: Payload, task: Task) -> Posterior:
+    def train(self, start: Payload, task: Task) -> Learned:
         merge = self.settings.merge
-        memory = task.memory
         server = start.posterior.mean
-        v = memory.get("v", np.zeros(len(self.flat)))
+        v = task.memory.get("v", np.zeros(len(self.flat)))
         share = 1 / self.loss_factor(task)
         pull = self.flat.checked((share * (v - merge.rho * server)).astype(np.float32))
-        self.penalty = lambda theta: pull + share * merge.rho * theta
-        posterior = super().train(start, task)
-        memory["v"] = v + merge.dual_step * (posterior.mean.astype(np.float64) - server)
-        return posterior
+        learned = self.learn(task, penalty=lambda theta: pull + share * merge.rho * theta)
+        step = merge.dual_step * (learned.posterior.mean.astype(np.float64) - server)
+        return replace(learned, memory={**learned.memory, "v": v + step})
 
     def loss_factor(self, task: Task) -> float:
+        """Return c, by which the client's mean loss is multiplied."""
         client = self.settings.client
         size = len(task.labels)
-        return {
+        factors = {
             "sum": size / client.temperature,
             "share": size / max(task.total_examples, size),
             "mean": 1.0,
-        }[client.loss]
+        }
+        return factors[client.loss]

@@ -1,14 +1,19 @@
-"""PosteriorClient: what every method's client does, under Flower's NumPyClient interface."""
+"""PosteriorClient: what every method's client does, under Flower's NumPyClient interface.
+
+A method says in `train` how a posterior becomes the client's own. What a client is told comes in as
+one value (`Instructions`, and a `Task` made of them), what it learned goes out as one (`Learned`).
+"""
 
 from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Flag, auto
 from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -16,20 +21,55 @@ from flwr.app import RecordDict
 from flwr.client import NumPyClient
 from torch import Tensor, nn
 
-from fedivon_app.clients.state import Memory, default_root, keep_personal, recall_personal
+from fedivon_app.clients.state import Memory, default_root, recall_personal, with_personal
 from fedivon_app.core import client_scores
 from fedivon_app.core.codec import Codec, Payload, Raw
+from fedivon_app.core.instructions import Instructions
 from fedivon_app.core.metrics import Tally
 from fedivon_app.core.network import network, pick_device
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.predict import predict, predict_point
-from fedivon_app.core.settings import ClientSettings, Settings
+from fedivon_app.core.scores import chosen_scores, tally_of
+from fedivon_app.core.settings import AnySettings, ClientSettings, MergeSettings, Settings
 from fedivon_app.datasets.loading import Partition, classes, tensors
+
+C = TypeVar("C", bound=ClientSettings)
+M = TypeVar("M", bound=MergeSettings)
+
+
+class Carries(Flag):
+    """What a client carries from one round of a run to the next."""
+
+    NOTHING = 0
+    MODEL = auto()  # a personal model, which is scored beside the global one
+    TRAINING = auto()  # what later rounds build on, so that each of its rounds counts
+
+
+@dataclass
+class LossMeter:
+    """The mean of the training losses that were computed."""
+
+    total: Tensor | float = 0.0
+    count: int = 0
+
+    def add(self, loss: Tensor | float) -> None:
+        """Count one minibatch's loss."""
+        self.total = self.total + (loss.detach() if isinstance(loss, Tensor) else loss)
+        self.count += 1
+
+    @property
+    def mean(self) -> float:
+        """Return the mean; 0 where there was none."""
+        return float(self.total) / max(self.count, 1)
 
 
 @dataclass(frozen=True)
 class Task:
-    """One round of local training: the data in memory, the rate of the round, and the order of the examples."""
+    """One round of local training: the data in memory, the rate, and the order of the examples.
+
+    `total_examples` are those of all clients, and `memory` is what this one kept. Losses are noted
+    as they are computed.
+    """
 
     inputs: Tensor
     labels: Tensor
@@ -38,41 +78,72 @@ class Task:
     learning_rate: float
     generator: torch.Generator
     server_round: int = 1
-    total_examples: int = 0  # of all clients
-    memory: dict[str, np.ndarray] = field(
-        default_factory=dict
-    )  # what lasts: read and changed by `train`
-    extras: dict[str, np.ndarray] = field(
-        default_factory=dict
-    )  # what the method adds to a posterior: the same
+    total_examples: int = 0
+    memory: Mapping[str, np.ndarray] = field(default_factory=dict)
+    losses: LossMeter = field(default_factory=LossMeter)
 
     @property
     def steps(self) -> int:
-        """How many batches there are."""
+        """Return how many minibatches there are."""
         return self.epochs * ceil(len(self.labels) / self.batch_size)
 
     def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Every example once an epoch, shuffled."""
+        """Yield every example once an epoch, shuffled, in minibatches."""
         for _ in range(self.epochs):
-            order = torch.randperm(len(self.labels), generator=self.generator).to(
-                self.labels.device
-            )
-            for rows in order.split(self.batch_size):
+            order = torch.randperm(len(self.labels), generator=self.generator)
+            for rows in order.to(self.labels.device).split(self.batch_size):
                 yield self.inputs[rows], self.labels[rows]
 
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the mean cross-entropy of a minibatch, and note it."""
+        loss = nn.functional.cross_entropy(logits, labels)
+        self.losses.add(loss)
+        return loss
 
-class PosteriorClient(NumPyClient):
-    """The shared half of every client. A method says in `train` how a posterior becomes the client's own."""
+    @property
+    def personal(self) -> Payload | None:
+        """Return the client's personal model as it kept it, or None before it has one."""
+        return recall_personal(self.memory)
 
-    Settings: type[ClientSettings] = ClientSettings
-    remembers = False  # whether `train` reads and changes the task's memory
-    personalises = (
-        False  # whether the method is about personal models: then clients always keep one
-    )
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """What a client made of a round.
+
+    `posterior` is what the server merges, `personal` the client's own model where that is another,
+    `extras` what goes with the posterior on the wire (None: as it came), `memory` what the client
+    keeps for later rounds, and `metrics` what it has to tell besides the loss.
+    """
+
+    posterior: Posterior
+    personal: Payload | None = None
+    extras: Mapping[str, np.ndarray] | None = None
+    memory: Mapping[str, np.ndarray] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class ClientReply:
+    """A client's answer to a round: what it sends, if it is to report, and its metrics."""
+
+    payload: Payload | None
+    num_examples: int
+    metrics: dict[str, float]
+
+
+class PosteriorClient(NumPyClient, Generic[C, M]):
+    """The client half of a method.
+
+    A method overrides `train`. `settings_type` is the class of its options under `client` in the
+    settings, and `carries` says what its clients carry from round to round.
+    """
+
+    settings_type: ClassVar[type[ClientSettings]] = ClientSettings
+    carries: ClassVar[Carries] = Carries.NOTHING
 
     def __init__(
         self,
-        settings: Settings,
+        settings: Settings[C, M],
         partition: Partition,
         state: RecordDict | None = None,
         state_root: Path | None = None,
@@ -89,28 +160,121 @@ class PosteriorClient(NumPyClient):
             classes(settings.data, partition.source),
             self.device,
         )
-        self.loss_sum = self.steps = 0
-        self.metrics: dict[str, float] = {}  # what `train` has to tell besides the loss
-        self.personal: Payload | None = (
-            None  # the PM, where `train` makes another model than what it returns
-        )
 
     @abstractmethod
-    def train(self, start: Payload, task: Task) -> Posterior:
-        """The client's posterior after local training from the server's `start`."""
+    def train(self, start: Payload, task: Task) -> Learned:
+        """Return what the client learns from the server's `start`, which the network holds."""
 
-    def loss(self, inputs: Tensor, labels: Tensor) -> Tensor:
-        """Mean cross-entropy of a minibatch; also counted for the round's metrics."""
-        loss = nn.functional.cross_entropy(self.forward(inputs), labels)
-        self.loss_sum = self.loss_sum + loss.detach()
-        self.steps = self.steps + 1
-        return loss
+    @classmethod
+    def carried(cls, settings: AnySettings) -> Carries:
+        """Return what the method's clients carry from round to round under these settings."""
+        own = Carries.MODEL if settings.evaluation.personal else Carries.NOTHING
+        return cls.carries | own
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """The network's logits during training."""
-        return self.flat.module(inputs)
+    # One round of training, and scores.
+
+    def work(self, start: Payload, told: Instructions) -> ClientReply:
+        """Train for a round, and keep what is to be kept."""
+        began = time.perf_counter()
+        memory = self.memory(told)
+        carried = self.carried(self.settings)
+        kept = memory.recall(told.last_merged) if Carries.TRAINING in carried else {}
+        task = self.task(told, kept)
+        self.flat.load(start.posterior.mean)
+        if start.buffers is not None:
+            self.flat.load_buffers(start.buffers)
+        self.flat.module.train()
+        learned = self.train(start, task)
+        buffers = self.flat.buffers
+        if carried:
+            lasting = dict(learned.memory)
+            if Carries.MODEL in carried:
+                own = learned.personal or Payload(learned.posterior, buffers)
+                lasting = with_personal(lasting, own)
+            needed = {told.last_merged, told.last_saved}
+            memory.keep(told.round, lasting, needed=needed)
+        extras = start.extras if learned.extras is None else learned.extras
+        payload = Payload(learned.posterior, buffers, extras)
+        seconds = time.perf_counter() - began
+        return ClientReply(
+            payload=payload if told.report else None,
+            num_examples=len(task.labels),
+            metrics={"loss": task.losses.mean, **learned.metrics, "seconds": seconds},
+        )
+
+    def score(self, received: Payload, told: Instructions) -> dict[str, dict[str, Tally]]:
+        """Return tallies of the received GM and the client's own PM on its test part.
+
+        They are by whose model (`gm`, `pm`) and way of predicting (`mean`, `mc`).
+        """
+        images, labels = self.examples("test", self.partition.test)
+        models = {"gm": received} if told.score_gm else {}
+        if Carries.MODEL in self.carried(self.settings):
+            own = recall_personal(self.memory(told).recall(told.last_merged))
+            if own is not None:
+                models["pm"] = own
+        return {who: self.tallies(model, images, labels) for who, model in models.items()}
+
+    def memory(self, told: Instructions) -> Memory:
+        """Return where this client keeps things in this run.
+
+        That is in the run's folder if the server says where, else on the client's own disk.
+        """
+        name = f"partition-{self.partition.number}"
+        if told.client_state:
+            return Memory(None, Path(told.client_state) / name)
+        return Memory(self.state, self.state_root / told.run / name)
+
+    def task(self, told: Instructions, memory: Mapping[str, np.ndarray] | None = None) -> Task:
+        """Return the round's data and randomness, by the seed, the round and the partition."""
+        entropy = [self.settings.seed, told.round, self.partition.number]
+        seeds = np.random.SeedSequence(entropy).generate_state(2)
+        if self.device.type == "cpu":
+            # torch's own takes longer: it notes for absent devices by whom it was called
+            torch.default_generator.manual_seed(int(seeds[0]))
+        else:
+            torch.manual_seed(int(seeds[0]))
+        images, labels = self.examples("train", self.partition.train)
+        return Task(
+            inputs=images,
+            labels=labels,
+            epochs=self.settings.client.epochs,
+            batch_size=self.settings.client.batch_size,
+            learning_rate=told.learning_rate,
+            generator=torch.Generator().manual_seed(int(seeds[1])),
+            server_round=told.round,
+            total_examples=told.total_examples,
+            memory=memory or {},
+        )
+
+    def examples(self, part: Literal["train", "test"], rows: np.ndarray) -> tuple[Tensor, Tensor]:
+        """Return rows of a part of the client's source as tensors, inputs and labels."""
+        source = self.partition.source
+        x = source.x_train if part == "train" else source.x_test
+        y = source.y_train if part == "train" else source.y_test
+        return tensors(x[rows], y[rows], self.settings.data.scaling, self.device)
+
+    def tallies(self, model: Payload, images: Tensor, labels: Tensor) -> dict[str, Tally]:
+        """Return tallies at the mean and, where the model has a precision, by Monte Carlo."""
+        samples = self.settings.evaluation.samples
+        seed = self.settings.seed
+        truth = labels.cpu().numpy()
+        scores = chosen_scores(self.settings.evaluation.scores)
+        point = predict_point(
+            self.flat, model.posterior, images, samples, seed, buffers=model.buffers
+        )
+        ways = {"mean": tally_of(point, truth, scores)}
+        if model.posterior.precision is not None and samples:
+            drawn = predict(
+                self.flat, model.posterior, images, samples, seed, buffers=model.buffers
+            )
+            ways["mc"] = tally_of(drawn, truth, scores)
+        return ways
+
+    # Flower's interface.
 
     def get_properties(self, config: dict[str, Any]) -> dict[str, Any]:
+        """Return what the roll call asks of the client's data."""
         source = self.partition.source
         return {
             "num-train": len(self.partition.train),
@@ -122,98 +286,23 @@ class PosteriorClient(NumPyClient):
     def fit(
         self, parameters: list[np.ndarray], config: dict[str, Any]
     ) -> tuple[list[np.ndarray], int, dict[str, Any]]:
-        began = time.perf_counter()
-        start = self.codec.decode(dict(zip(config["keys"], parameters, strict=True)))
-        memory = self.memory(config)
-        task = replace(self.task(config), extras=dict(start.extras))
-        if self.goes_on(self.settings):
-            task.memory.update(memory.recall(config.get("last-merged", 0)))
-        self.flat.load(start.posterior.mean)
-        if start.buffers is not None:
-            self.flat.load_buffers(start.buffers)
-        self.flat.module.train()
-        posterior = self.train(start, task)
-        payload = Payload(posterior, self.flat.buffers, task.extras)
-        if self.keeps_personal:
-            keep_personal(task.memory, self.personal or Payload(posterior, payload.buffers))
-        if self.keeps:
-            memory.keep(
-                config["round"],
-                task.memory,
-                {config.get(name, 0) for name in ("last-merged", "last-saved")},
-            )
-        result = self.codec.encode(payload, start) if config.get("report", True) else {}
-        metrics = {"loss": float(self.loss_sum) / max(self.steps, 1), **self.metrics}
-        metrics["seconds"] = time.perf_counter() - began
-        return [result[key] for key in config["keys"] if result], len(task.labels), metrics
-
-    @classmethod
-    def goes_on(cls, settings: Settings) -> bool:
-        """Whether a client's round depends on what it kept in earlier ones. If not, the training of one that neither
-        reports nor is scored is seen by nobody."""
-        return cls.remembers or cls.personalises
-
-    @property
-    def keeps_personal(self) -> bool:
-        return self.personalises or self.settings.evaluation.personal
-
-    @property
-    def keeps(self) -> bool:
-        """Whether anything lasts from round to round."""
-        return self.goes_on(self.settings) or self.keeps_personal
-
-    def memory(self, config: dict[str, Any]) -> Memory:
-        """What this client keeps in this run: in the run's folder if the server says where, else on its own disk."""
-        name = f"partition-{self.partition.number}"
-        if shared := config.get("client-state"):
-            return Memory(None, Path(shared) / name)
-        return Memory(self.state, self.state_root / config.get("run", "run") / name)
-
-    def task(self, config: dict[str, Any]) -> Task:
-        """The round's data and randomness, a function of the seed, the round and the partition."""
-        seeds = np.random.SeedSequence(
-            [self.settings.seed, config["round"], self.partition.number]
-        ).generate_state(2)
-        seed = (
-            torch.default_generator.manual_seed if self.device.type == "cpu" else torch.manual_seed
-        )
-        seed(
-            int(seeds[0])
-        )  # torch's own takes longer: for devices that are not there it notes by whom it was called
-        images, labels = self.examples("train", self.partition.train)
-        client = self.settings.client
-        shuffle = torch.Generator().manual_seed(int(seeds[1]))
-        now = config["learning-rate"], shuffle, config["round"], config.get("total-examples", 0)
-        return Task(images, labels, client.epochs, client.batch_size, *now)
-
-    def examples(self, part: str, rows: np.ndarray) -> tuple[Tensor, Tensor]:
-        source = self.partition.source
-        x, y = (
-            (source.x_train, source.y_train) if part == "train" else (source.x_test, source.y_test)
-        )
-        return tensors(x[rows], y[rows], self.settings.data.scaling, self.device)
+        """Train for a round; `config` has the instructions, and under `keys` the arrays' names."""
+        start = self._received(parameters, config)
+        reply = self.work(start, Instructions.from_config(config))
+        arrays: list[np.ndarray] = []
+        if reply.payload is not None:
+            encoded = self.codec.encode(reply.payload, start)
+            arrays = [encoded[key] for key in config["keys"]]
+        return arrays, reply.num_examples, dict(reply.metrics)
 
     def evaluate(
         self, parameters: list[np.ndarray], config: dict[str, Any]
     ) -> tuple[float, int, dict[str, Any]]:
-        """The received GM and the client's own PM on the client's test part, as statistics that can be pooled."""
-        start = self.codec.decode(dict(zip(config["keys"], parameters, strict=True)))
-        images, labels = self.examples("test", self.partition.test)
-        models = {"gm": start} if config.get("score-gm", True) else {}
-        if self.keeps_personal and (
-            own := recall_personal(self.memory(config).recall(config.get("last-merged", 0)))
-        ):
-            models["pm"] = own
-        tallies = {who: self.tallies(model, images, labels) for who, model in models.items()}
-        loss = next((ways["mean"].scores()["nll"] for ways in tallies.values()), 0.0)
-        return loss, len(labels), client_scores.to_metrics(tallies)
+        """Score the models that the client has, as sums that can be pooled."""
+        start = self._received(parameters, config)
+        tallies = self.score(start, Instructions.from_config(config))
+        loss = next((ways["mean"].nll for ways in tallies.values()), 0.0)
+        return loss, len(self.partition.test), client_scores.to_metrics(tallies)
 
-    def tallies(self, model: Payload, images: Tensor, labels: Tensor) -> dict[str, Tally]:
-        """At the mean and, where the model has a precision, by Monte Carlo."""
-        draws = (self.settings.evaluation.samples, self.settings.seed)
-        truth = labels.cpu().numpy()
-        options = {"buffers": model.buffers}
-        ways = {"mean": predict_point(self.flat, model.posterior, images, *draws, **options)}
-        if model.posterior.precision is not None and draws[0]:
-            ways["mc"] = predict(self.flat, model.posterior, images, *draws, **options)
-        return {way: Tally.of(probabilities, truth) for way, probabilities in ways.items()}
+    def _received(self, parameters: list[np.ndarray], config: Mapping[str, Any]) -> Payload:
+        return self.codec.decode(dict(zip(config["keys"], parameters, strict=True)))

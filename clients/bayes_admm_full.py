@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
-from fedivon_app.clients.base import PosteriorClient, Task
+from fedivon_app.clients.base import Carries, Learned, PosteriorClient, Task
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.dense import Dense, Loss, dual_step, no_dual, solve_client
+from fedivon_app.core.merge_settings import FullBayesAdmmMergeSettings
+from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.regression import Ridge, SoftmaxRegression
 from fedivon_app.core.settings import ClientSettings
 
 
-class DenseSettings(ClientSettings):
+class FullBayesAdmmSettings(ClientSettings):
+    """VON's, on all of a client's examples at once."""
+
     epochs: int = Field(200, ge=1, description="VON's steps, each over all examples, at most")
     learning_rate: float = Field(
         0.5, gt=0, le=1, description="of a VON step; 1 solves a quadratic loss at once"
@@ -28,46 +32,67 @@ class DenseSettings(ClientSettings):
     )
 
 
-class DenseClient(PosteriorClient):
-    """BayesADMM's client with full covariance (Moellenhoff et al. 2025, appendix C.4): VON for a number of steps or
-    to convergence, one step where the loss is quadratic; then the dual step. The network is only what predicts."""
+class FullBayesAdmmClient(PosteriorClient[FullBayesAdmmSettings, FullBayesAdmmMergeSettings]):
+    """BayesADMM's client with full covariance (Moellenhoff et al. 2025, appendix C.4).
 
-    Settings = DenseSettings
-    remembers = True
+    It takes VON's steps up to a number or to convergence, one step where the loss is quadratic;
+    then the dual step. The network is only what predicts.
+    """
 
-    def train(self, start: Payload, task: Task) -> Dense:
+    settings_type: ClassVar[type[ClientSettings]] = FullBayesAdmmSettings
+    carries = Carries.TRAINING
+
+    def train(self, start: Payload, task: Task) -> Learned:
         client = self.settings.client
         merge = self.settings.merge
-        memory = task.memory
         inputs = task.inputs.flatten(1).double().cpu().numpy()
-        labels = task.labels.cpu().numpy()
         inputs = np.concatenate([inputs, np.ones((len(inputs), 1))], axis=1)
-        order = theta_order(inputs.shape[1], len(self.flat) // inputs.shape[1])
+        labels = task.labels.cpu().numpy()
+        features = inputs.shape[1]
+        order = theta_order(features, len(self.flat) // features)
         server = ordered(start.posterior, order)
-        v, matrix = (memory["v"], memory["V"]) if "v" in memory else no_dual(len(server))
-        loss = self.local_loss(inputs, labels, len(order) // inputs.shape[1])
-        options = {"step": task.learning_rate, "tolerance": client.tolerance, "most": task.epochs}
-        own = solve_client(loss, server, (v, matrix), merge.rho, **options)
+        v, matrix = no_dual(len(server))
+        if "v" in task.memory:
+            v = task.memory["v"]
+            matrix = task.memory["V"]
+        loss = self.local_loss(inputs, labels, len(order) // features)
+        own = solve_client(
+            loss,
+            server,
+            (v, matrix),
+            merge.rho,
+            step=task.learning_rate,
+            tolerance=client.tolerance,
+            most=task.epochs,
+        )
         more_v, more_matrix = dual_step(own, server, merge.dual_step, merge.dual_space)
-        memory |= {"v": v + more_v, "V": matrix + more_matrix}
-        self.loss_sum = loss.at(own.mean)[0] / len(labels)
-        self.steps = 1
-        return ordered(own, np.argsort(order))
+        task.losses.add(loss.at(own.mean)[0] / len(labels))
+        return Learned(
+            ordered(own, np.argsort(order)),
+            memory={"v": v + more_v, "V": matrix + more_matrix},
+        )
 
     def local_loss(self, inputs: np.ndarray, labels: np.ndarray, num_classes: int) -> Loss:
+        """Return the client's loss as a function of the weights."""
         client = self.settings.client
         if client.loss == "squares":
             return Ridge(inputs, np.eye(num_classes)[labels])
-        return SoftmaxRegression(inputs, labels, num_classes, client.draws, self.settings.seed)
+        return SoftmaxRegression(
+            inputs, labels, num_classes, draws=client.draws, seed=self.settings.seed
+        )
 
 
 def theta_order(features: int, classes: int) -> np.ndarray:
-    """Where in the network's flat vector, weights (classes, features - 1) and then biases (classes,), stand the entries
-    of Theta (features, classes), whose last row are the biases."""
+    """Return where in the network's flat vector the entries of Theta stand.
+
+    The flat vector has weights (classes, features - 1) and then biases (classes,). Theta is
+    (features, classes), and its last row are the biases.
+    """
     weights = np.arange(classes * (features - 1)).reshape(classes, features - 1)
     biases = classes * (features - 1) + np.arange(classes)
     return np.concatenate([weights.T.reshape(-1), biases])
 
 
-def ordered(posterior: Dense, order: np.ndarray) -> Dense:
-    return Dense(posterior.mean[order], posterior.precision[np.ix_(order, order)])
+def ordered(posterior: Posterior, order: np.ndarray) -> Dense:
+    """Return a full-covariance posterior with its coordinates in another order."""
+    return Dense(posterior.mean[order], posterior.known_precision[np.ix_(order, order)])

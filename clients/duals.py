@@ -6,26 +6,26 @@ import numpy as np
 
 from fedivon_app.clients.base import Task
 from fedivon_app.core.duality import bounded, dual_step, reference
+from fedivon_app.core.merge_settings import BayesAdmmMergeSettings
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.core.settings import Section
 
 
 class Duals:
-    """(v, u) of core/duality.py, from and to the task's memory; `server` is what the client is tied to.
+    """The dual (v, u) of core/duality.py, from what the client kept.
 
-    `u` is bounded for use in the client's problem; what is kept is not, for the server follows the same sum.
+    `server` is what the client is tied to. `u` is bounded for use in the client's problem; what is
+    kept is not, for the server follows the same sum.
     """
 
-    def __init__(self, start: Posterior, task: Task, merge: Section):
+    def __init__(self, start: Posterior, task: Task, merge: BayesAdmmMergeSettings):
         self.merge = merge
-        self.memory = task.memory
         self.server = reference(start, task.server_round, merge.prior_precision)
         zeros = np.zeros(len(start))
         self.v = task.memory.get("v", zeros)
         self._u = task.memory.get("u", zeros)
-        self.u, self.num_bounded = bounded(self._u, self.server.precision, merge.rho)
+        self.u, self.num_bounded = bounded(self._u, self.server.known_precision, merge.rho)
 
-    def step(self, own: Posterior) -> None:
-        """Keeps what the client's posterior makes of the dual."""
+    def after(self, own: Posterior) -> dict[str, np.ndarray]:
+        """Return the dual that the client keeps after its posterior's step."""
         more_v, more_u = dual_step(own, self.server, self.merge.dual_step, self.merge.dual_space)
-        self.memory |= {"v": self.v + more_v, "u": self._u + more_u}
+        return {"v": self.v + more_v, "u": self._u + more_u}

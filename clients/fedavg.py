@@ -1,22 +1,29 @@
-"""Clients that learn a point: FedAvg's, and what others of its kind share."""
+"""FedAvg's client, which learns a point, and what others of its kind share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import ClassVar, Literal, TypeVar
 
 import numpy as np
 import torch
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
-from fedivon_app.clients.base import PosteriorClient, Task
+from fedivon_app.clients.base import Carries, Learned, M, PosteriorClient, Task
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.core.settings import ClientSettings, Settings
+from fedivon_app.core.settings import AnySettings, ClientSettings
+
+Penalty = Callable[
+    [Tensor], Tensor
+]  # the gradient of what a method adds to the loss, at the weights
+STATE = "optimizer."  # stands before the names of the optimizer's arrays in a client's memory
 
 
 class PointSettings(ClientSettings):
+    """What every client has that learns a point."""
+
     optimizer: Literal["adam", "sgd"] = "adam"
     momentum: float = Field(0.0, ge=0, lt=1, description="sgd only")
     weight_decay: float = Field(0.0, ge=0)
@@ -29,81 +36,108 @@ class PointSettings(ClientSettings):
     )
 
 
-class PointClient(PosteriorClient):
-    """FedAvg's client (McMahan et al. 2017): a first-order optimizer from the server's point, fresh in every round.
+P = TypeVar("P", bound=PointSettings)
 
-    With `proximal` mu it is FedProx's (Li et al. 2020): the loss gains mu/2 |theta - server|^2.
+
+class PointClient(PosteriorClient[P, M]):
+    """FedAvg's client (McMahan et al. 2017): a first-order optimizer from the server's point.
+
+    It is fresh in every round unless the settings keep it. With `proximal` mu it is FedProx's (Li
+    et al. 2020): the loss gains mu/2 |theta - server|^2.
     """
 
-    Settings = PointSettings
-    penalty: Callable[[Tensor], Tensor] | None = (
-        None  # gradient of what a method adds to the loss, at the flat weights
-    )
+    settings_type: ClassVar[type[ClientSettings]] = PointSettings
 
     @classmethod
-    def goes_on(cls, settings: Settings) -> bool:
-        return super().goes_on(settings) or settings.client.optimizer_state == "kept"
+    def carried(cls, settings: AnySettings) -> Carries:
+        """Return what clients carry; an optimizer that is kept is a part of it."""
+        client = settings.client
+        keeps = isinstance(client, PointSettings) and client.optimizer_state == "kept"
+        return super().carried(settings) | (Carries.TRAINING if keeps else Carries.NOTHING)
 
-    def train(self, start: Payload, task: Task) -> Posterior:
+    def train(self, start: Payload, task: Task) -> Learned:
+        return self.learn(task)
+
+    def learn(self, task: Task, penalty: Penalty | None = None) -> Learned:
+        """Return the point after training from the network's weights."""
         optimizer = self.optimizer(task)
-        self.descend(optimizer, task)
-        if self.settings.client.optimizer_state == "kept":
-            (weights,) = optimizer.param_groups[0]["params"]
-            state = {f"optimizer.{name}": value for name, value in optimizer.state[weights].items()}
-            task.memory.update(
-                {name: value.cpu().numpy().reshape(-1) for name, value in state.items()}
-            )
-        return Posterior(self.flat.mean())
+        self.descend(optimizer, task, penalty)
+        return Learned(Posterior(self.flat.mean()), memory=self.optimizer_memory(optimizer))
 
-    def descend(self, optimizer: torch.optim.Optimizer, task: Task) -> None:
-        """A step for every minibatch of the task, pulled by `proximal` towards where it begins."""
+    def descend(
+        self, optimizer: torch.optim.Optimizer, task: Task, penalty: Penalty | None = None
+    ) -> None:
+        """Take a step for every minibatch, pulled by `proximal` towards where it begins."""
         anchor = self.flat.vector.clone() if self.settings.client.proximal else None
         for inputs, labels in task.batches():
-            self.step(optimizer, inputs, labels, anchor)
+            loss = task.loss(self.flat.module(inputs), labels)
+            self.step(optimizer, loss, anchor=anchor, penalty=penalty)
 
     def step(
         self,
         optimizer: torch.optim.Optimizer,
-        inputs: Tensor,
-        labels: Tensor,
+        loss: Tensor,
+        *,
         anchor: Tensor | None = None,
+        penalty: Penalty | None = None,
     ) -> None:
-        """One step on a minibatch's loss, with what the method adds to it and `proximal`/2 |theta - anchor|^2."""
+        """Take a step on a minibatch's loss and what the method adds to it.
+
+        That is its penalty, and `proximal`/2 |theta - anchor|^2.
+        """
         flat = self.flat
         flat.zero_gradient()
-        self.loss(inputs, labels).backward()
-        if self.penalty is not None:
-            flat.gradient.add_(self.penalty(flat.vector))
+        loss.backward()
+        if penalty is not None:
+            flat.gradient.add_(penalty(flat.vector))
         if anchor is not None:
             flat.gradient.add_(flat.vector - anchor, alpha=self.settings.client.proximal)
         self.apply(optimizer)
 
     def apply(self, optimizer: torch.optim.Optimizer) -> None:
-        """The optimizer's step by the gradient that is there, clipped if the settings say so."""
+        """Take the optimizer's step by the gradient that is there, clipped if the settings say so."""
         if largest := self.settings.client.clip_norm:
             torch.nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], largest)
         optimizer.step()
 
     def optimizer(
-        self, task: Task, weights: list[torch.nn.Parameter] | None = None
+        self, task: Task, weights: list[nn.Parameter] | None = None
     ) -> torch.optim.Optimizer:
-        """The optimizer of the settings for these weights; none: for all, with its state of last round where kept."""
+        """Return the optimizer of the settings for these weights.
+
+        None stands for all weights; then it has its state of the last round, where that is kept.
+        """
         client = self.settings.client
-        whole = weights is None
-        weights = [self.flat.as_parameter()] if whole else weights
-        shared = {"lr": task.learning_rate, "weight_decay": client.weight_decay, "fused": True}
+        learned = [self.flat.as_parameter()] if weights is None else weights
+        optimizer: torch.optim.Optimizer
         if client.optimizer == "adam":
-            optimizer = torch.optim.Adam(weights, **shared)
+            optimizer = torch.optim.Adam(
+                learned, lr=task.learning_rate, weight_decay=client.weight_decay, fused=True
+            )
         else:
-            optimizer = torch.optim.SGD(weights, momentum=client.momentum, **shared)
+            optimizer = torch.optim.SGD(
+                learned,
+                lr=task.learning_rate,
+                momentum=client.momentum,
+                weight_decay=client.weight_decay,
+                fused=True,
+            )
         kept = {
-            n.partition(".")[2]: v for n, v in task.memory.items() if n.startswith("optimizer.")
+            name.removeprefix(STATE): self._tensor(value)
+            for name, value in task.memory.items()
+            if name.startswith(STATE)
         }
-        if whole and kept:
-            optimizer.state[weights[0]] = {
-                name: self._tensor(value) for name, value in kept.items()
-            }
+        if weights is None and kept:
+            optimizer.state[learned[0]] = kept
         return optimizer
+
+    def optimizer_memory(self, optimizer: torch.optim.Optimizer) -> dict[str, np.ndarray]:
+        """Return the optimizer's state as the client keeps it; nothing where it begins anew."""
+        if self.settings.client.optimizer_state != "kept":
+            return {}
+        (weights,) = optimizer.param_groups[0]["params"]
+        state = optimizer.state[weights]
+        return {f"{STATE}{name}": value.cpu().numpy().reshape(-1) for name, value in state.items()}
 
     def _tensor(self, value: np.ndarray) -> Tensor:
         tensor = torch.from_numpy(value.copy()).to(self.device)

@@ -1,25 +1,27 @@
-"""Clients that learn a posterior by Bayes by backprop with Flipout."""
+"""Flipout's client, which learns a posterior by Bayes by backprop."""
 
 from __future__ import annotations
 
 from math import log1p
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedivon_app.clients.base import PosteriorClient, Task
+from fedivon_app.clients.base import Learned, PosteriorClient, Task
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.core.settings import PosteriorClientSettings
+from fedivon_app.core.settings import ClientSettings, MergeSettings, PosteriorClientSettings
 from fedivon_app.core.variational import VariationalNetwork
 
 SIGMA_INIT = log1p(np.exp(-3.0))  # softplus(-3), where the layers that Fischer et al. use start
 
 
-class VariationalSettings(PosteriorClientSettings):
+class FlipoutSettings(PosteriorClientSettings):
+    """The deviations, the prior, and how weights are drawn."""
+
     start: Literal["posterior", "mean"] = Field(
         "posterior", description="deviations at a round's start: the server's, or sigma_init"
     )
@@ -39,34 +41,36 @@ class VariationalSettings(PosteriorClientSettings):
 
     @property
     def initial_precision(self) -> float:
+        """Return the precision of every weight before round 1."""
         return self.sigma_init**-2
 
 
-class VariationalClient(PosteriorClient):
-    """Fischer et al.'s client (2024, section 3): Adam on mean NLL + KL(q || prior) / N, N its number of examples."""
+class FlipoutClient(PosteriorClient[FlipoutSettings, MergeSettings]):
+    """Fischer et al.'s client (2024, section 3): Adam on mean NLL + KL(q || prior) / N.
 
-    Settings = VariationalSettings
+    N is its number of examples.
+    """
 
-    def train(self, start: Payload, task: Task) -> Posterior:
+    settings_type: ClassVar[type[ClientSettings]] = FlipoutSettings
+
+    def train(self, start: Payload, task: Task) -> Learned:
         client = self.settings.client
-        sigma = (
-            np.sqrt(start.posterior.variance) if client.start == "posterior" else client.sigma_init
-        )
-        self.network = VariationalNetwork(self.flat, sigma, client.flipout, client.smallest_sigma)
-        prior = self.prior(start.posterior)
-        optimizer = torch.optim.Adam(self.network.parameters(), lr=task.learning_rate, fused=True)
+        inherits = client.start == "posterior"
+        sigma = np.sqrt(start.posterior.variance) if inherits else client.sigma_init
+        network = VariationalNetwork(self.flat, sigma, client.flipout, client.smallest_sigma)
+        prior_mean, prior_precision = self.prior(start.posterior)
+        optimizer = torch.optim.Adam(network.parameters(), lr=task.learning_rate, fused=True)
         for inputs, labels in task.batches():
-            self.network.zero_gradient()
-            self.loss(inputs, labels).backward()
-            self.network.add_divergence(*prior, len(task.labels))
+            network.zero_gradient()
+            task.loss(network(inputs), labels).backward()
+            network.add_divergence(prior_mean, prior_precision, len(task.labels))
             optimizer.step()
-        return self.network.posterior()
+        return Learned(network.posterior())
 
     def prior(self, server: Posterior) -> tuple[Tensor | float, Tensor | float]:
-        """Mean and precision of the prior."""
-        if self.settings.client.prior == "fixed":
-            return 0.0, 1 / self.settings.client.prior_variance
-        return self.flat.checked(server.mean).clone(), self.flat.checked(server.precision)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return self.network(inputs)
+        """Return the mean and the precision of the prior."""
+        client = self.settings.client
+        if client.prior == "fixed":
+            return 0.0, 1 / client.prior_variance
+        mean = self.flat.checked(server.mean).clone()
+        return mean, self.flat.checked(server.known_precision)

@@ -1,38 +1,53 @@
-"""Clients that learn a point and say how sure they are of it by its curvature: Laplace's approximation."""
+"""Laplace's approximation.
+
+Clients that learn a point and are as sure of it as its curvature says.
+"""
 
 from __future__ import annotations
+
+from typing import ClassVar, TypeVar
 
 import numpy as np
 from pydantic import Field
 
-from fedivon_app.clients.base import Task
+from fedivon_app.clients.base import Carries, Learned, M, Task
 from fedivon_app.clients.duals import Duals
-from fedivon_app.clients.fedavg import PointClient, PointSettings
+from fedivon_app.clients.fedavg import Penalty, PointClient, PointSettings
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.laplace import Curvature, curvature_diagonal
+from fedivon_app.core.merge_settings import BayesAdmmMergeSettings
 from fedivon_app.core.posterior import Posterior
+from fedivon_app.core.settings import ClientSettings, MergeSettings
 
 
 class LaplaceSettings(PointSettings):
+    """A point's, and which curvature is taken."""
+
     curvature: Curvature = Field("ggn", description="see core/laplace.py")
 
 
-class LaplaceTrainer(PointClient):
+L = TypeVar("L", bound=LaplaceSettings)
+
+
+class LaplaceTrainer(PointClient[L, M]):
     """What they share: the curvature of the summed loss at the weights that were found."""
 
     def curvature(self, task: Task) -> np.ndarray:
-        mean = curvature_diagonal(
-            self.flat, task.inputs, task.labels, self.settings.client.curvature
-        )
+        """Return the diagonal of the curvature of the summed loss, in float64."""
+        kind = self.settings.client.curvature
+        mean = curvature_diagonal(self.flat, task.inputs, task.labels, kind)
         return mean.cpu().numpy().astype(np.float64) * len(task.labels)
 
-    def tie(self, pull: np.ndarray, precision: np.ndarray) -> None:
-        """Adds pull + precision theta to the gradient of the mean loss."""
-        slope, shift = (self.flat.checked(x.astype(np.float32)) for x in (precision, pull))
-        self.penalty = lambda theta: slope * theta + shift
+    def tie(self, pull: np.ndarray, precision: np.ndarray) -> Penalty:
+        """Return what adds pull + precision theta to the gradient of the mean loss."""
+        slope = self.flat.checked(precision.astype(np.float32))
+        shift = self.flat.checked(pull.astype(np.float32))
+        return lambda theta: slope * theta + shift
 
 
 class FedLaplaceSettings(LaplaceSettings):
+    """FedLaplace's, with how much the server's posterior counts."""
+
     prior_strength: float = Field(
         1.0, gt=0, description="how much of the server's precision counts as the prior's"
     )
@@ -40,45 +55,51 @@ class FedLaplaceSettings(LaplaceSettings):
 
     @property
     def initial_precision(self) -> float:
+        """Return the precision of every weight before round 1."""
         return self.first_precision
 
 
-class FedLaplaceClient(LaplaceTrainer):
-    """FedLaplace's client (Liu et al. 2024, online Laplace approximation):
+class FedLaplaceClient(LaplaceTrainer[FedLaplaceSettings, MergeSettings]):
+    """FedLaplace's client (Liu et al. 2024, online Laplace approximation).
 
-    the maximum of sum loss + strength/2 (theta - m)^T s (theta - m) under the server's N(m, 1/s); its precision is the
-    curvature there plus strength s.
+    It finds the maximum of sum loss + strength/2 (theta - m)^T s (theta - m) under the server's
+    N(m, 1/s); its precision is the curvature there plus strength s.
     """
 
-    Settings = FedLaplaceSettings
+    settings_type: ClassVar[type[ClientSettings]] = FedLaplaceSettings
 
-    def train(self, start: Payload, task: Task) -> Posterior:
+    def train(self, start: Payload, task: Task) -> Learned:
         server = start.posterior
-        prior = self.settings.client.prior_strength * server.precision.astype(np.float64)
-        self.tie(-prior * server.mean / len(task.labels), prior / len(task.labels))
-        point = super().train(start, task)
-        return Posterior(point.mean, self.curvature(task) + prior)
+        size = len(task.labels)
+        prior = self.settings.client.prior_strength * server.known_precision.astype(np.float64)
+        learned = self.learn(task, penalty=self.tie(-prior * server.mean / size, prior / size))
+        posterior = Posterior(learned.posterior.mean, self.curvature(task) + prior)
+        return Learned(posterior, memory=learned.memory)
 
 
-class FedLapCovClient(LaplaceTrainer):
-    """FedLap-Cov's client (Swaroop et al. 2025): PVI's step with Laplace's approximation, duals (v, u):
+class FedLapCovClient(LaplaceTrainer[LaplaceSettings, BayesAdmmMergeSettings]):
+    """FedLap-Cov's client (Swaroop et al. 2025): PVI's step with Laplace's approximation.
 
-    the minimum of sum loss + <v, theta> - <u theta, theta>/2 + (theta - m)^T s (theta - m)/2; its precision is the
-    curvature there plus s - u; then the dual step in natural parameters.
+    With duals (v, u) it finds the minimum of
+    sum loss + <v, theta> - <u theta, theta>/2 + (theta - m)^T s (theta - m)/2; its precision is the
+    curvature there plus s - u; then it takes the dual step in natural parameters.
     """
 
-    Settings = LaplaceSettings
-    remembers = True
+    settings_type: ClassVar[type[ClientSettings]] = LaplaceSettings
+    carries = Carries.TRAINING
 
-    def train(self, start: Payload, task: Task) -> Posterior:
+    def train(self, start: Payload, task: Task) -> Learned:
         rho = self.settings.merge.rho
         size = len(task.labels)
         duals = Duals(start.posterior, task, self.settings.merge)
-        self.metrics["bounded_duals"] = duals.num_bounded
-        tie = rho * duals.server.precision.astype(np.float64)
+        tie = rho * duals.server.known_precision.astype(np.float64)
         cavity = tie - duals.u
-        self.tie((duals.v - tie * duals.server.mean) / size, cavity / size)
-        point = super().train(start, task)
-        posterior = Posterior(point.mean, (self.curvature(task) + cavity) / rho)
-        duals.step(posterior)
-        return posterior
+        pull = (duals.v - tie * duals.server.mean) / size
+        learned = self.learn(task, penalty=self.tie(pull, cavity / size))
+        precision = (self.curvature(task) + cavity) / rho
+        posterior = Posterior(learned.posterior.mean, precision)
+        return Learned(
+            posterior,
+            memory={**learned.memory, **duals.after(posterior)},
+            metrics={"bounded_duals": duals.num_bounded},
+        )

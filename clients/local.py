@@ -1,22 +1,26 @@
-"""Clients that learn from nobody."""
+"""Local learning: a client that learns from nobody."""
 
 from __future__ import annotations
 
-from fedivon_app.clients.base import Task
-from fedivon_app.clients.parts import OwnPartClient
-from fedivon_app.clients.state import recall_personal
+from fedivon_app.clients.base import Learned, Task
+from fedivon_app.clients.parts import OwnPartClient, OwnPartSettings
 from fedivon_app.core.codec import Payload
-from fedivon_app.core.posterior import Posterior
+from fedivon_app.core.flat import Part
+from fedivon_app.core.settings import MergeSettings
 
 
-class LocalClient(OwnPartClient):
-    """Every client for itself: it goes on from its own PM, and sends back what it received, batch norm's statistics
-    included."""
+class LocalClient(OwnPartClient[OwnPartSettings, MergeSettings]):
+    """Every client for itself: it goes on from its own PM.
 
-    own = slice(None)
+    It sends back what it received, batch norm's statistics included.
+    """
 
-    def train(self, start: Payload, task: Task) -> Posterior:
-        if (kept := recall_personal(task.memory)) is not None:
+    @property
+    def own(self) -> Part:
+        return slice(None)
+
+    def train(self, start: Payload, task: Task) -> Learned:
+        if (kept := task.personal) is not None:
             self.flat.load_buffers(kept.buffers)
         echo = super().train(start, task)
         self.flat.load_buffers(start.buffers)

@@ -1,43 +1,48 @@
-"""Clients that keep coordinates of their own: these begin a round where the client left them, and never travel."""
+"""Clients that keep coordinates of their own, which begin where the client left them."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Literal
+from typing import ClassVar, Literal, TypeVar
 
 import numpy as np
+from pydantic import Field
 from torch import nn
 
-from fedivon_app.clients.base import Task
+from fedivon_app.clients.base import Carries, Learned, M, Task
 from fedivon_app.clients.fedavg import PointClient, PointSettings
-from fedivon_app.clients.state import recall_personal
 from fedivon_app.core.codec import Payload
-from fedivon_app.core.flat import Flat
+from fedivon_app.core.flat import Flat, Part
 from fedivon_app.core.posterior import Posterior
-
-Part = slice | np.ndarray  # of the flat vector, as Flat.part gives it
+from fedivon_app.core.settings import ClientSettings
 
 
 def replaced(posterior: Posterior, part: Part, other: Posterior) -> Posterior:
-    """The posterior, with the other's mean and precision in the coordinates of the part."""
-    arrays = {"mean": posterior.mean, "precision": posterior.precision}
-    mixed = {name: array.copy() for name, array in arrays.items() if array is not None}
-    for name, array in mixed.items():
-        array[part] = getattr(other, name)[part]
-    return replace(posterior, **mixed)
+    """Return the posterior with the other's mean and precision in the coordinates of the part."""
+    mean = posterior.mean.copy()
+    mean[part] = other.mean[part]
+    if posterior.precision is None:
+        return replace(posterior, mean=mean)
+    precision = posterior.precision.copy()
+    precision[part] = other.known_precision[part]
+    return replace(posterior, mean=mean, precision=precision)
 
 
 @contextmanager
 def alone(flat: Flat, part: Part) -> Iterator[list[nn.Parameter]]:
-    """The parameters of the part, and gradients for no others; an optimizer of these alone leaves the rest as it is."""
+    """Give the parameters of the part, and gradients to no others.
+
+    An optimizer of these alone leaves the rest as it is.
+    """
     inside = np.zeros(len(flat), bool)
     inside[part] = True
     learning = {
         name: weights for name, weights in flat.module.named_parameters() if weights.requires_grad
     }
-    frozen = [weights for name, weights in learning.items() if not inside[flat.slices[name]].all()]
+    frozen = [w for name, w in learning.items() if not inside[flat.slices[name]].all()]
     try:
         for weights in frozen:
             weights.requires_grad_(False)
@@ -48,30 +53,39 @@ def alone(flat: Flat, part: Part) -> Iterator[list[nn.Parameter]]:
 
 
 class OwnPartSettings(PointSettings):
-    proximal: Literal[0] = 0  # what training starts from is not the server's point
+    """A point's, without the pull: what training starts from is not the server's point."""
+
+    proximal: Literal[0] = Field(
+        0, description="none here: training does not start at the server's"
+    )
 
 
-class OwnPartClient(PointClient):
+OwnPart = TypeVar("OwnPart", bound=OwnPartSettings)
+
+
+class OwnPartClient(PointClient[OwnPart, M]):
     """A point of which a part is the client's own, and the rest the server's.
 
-    A round begins at the server's point with the own part of the client's PM, in its first round the server's. The PM
-    is the whole point after training; what is sent has the server's values, as they came, in place of the own part.
+    A round begins at the server's point with the own part of the client's PM, in its first round
+    the server's. The PM is the whole point after training; what is sent has the server's values,
+    as they came, in place of the own part.
     """
 
-    Settings = OwnPartSettings
-    personalises = True
-    remembers = True
-    own: Part
+    settings_type: ClassVar[type[ClientSettings]] = OwnPartSettings
+    carries = Carries.MODEL | Carries.TRAINING
 
-    def train(self, start: Payload, task: Task) -> Posterior:
+    @property
+    @abstractmethod
+    def own(self) -> Part:
+        """Return where the client's own part lies in the flat vector."""
+
+    def train(self, start: Payload, task: Task) -> Learned:
         server = start.posterior
-        kept = recall_personal(task.memory)
-        if kept is not None:
+        if (kept := task.personal) is not None:
             self.flat.load(replaced(server, self.own, kept.posterior).mean)
-        point = self.learn(start, task)
-        self.personal = Payload(point, self.flat.buffers)
-        return replaced(point, self.own, server)
-
-    def learn(self, start: Payload, task: Task) -> Posterior:
-        """The point after training from the network's weights."""
-        return super().train(start, task)
+        learned = self.learn(task)
+        return replace(
+            learned,
+            posterior=replaced(learned.posterior, self.own, server),
+            personal=Payload(learned.posterior, self.flat.buffers),
+        )

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedivon_app.clients.base import Task
+from fedivon_app.clients.base import Carries, Learned, Task
 from fedivon_app.clients.fedavg import PointClient, PointSettings
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.posterior import Posterior
+from fedivon_app.core.settings import ClientSettings, MergeSettings
 
 Batch = tuple[Tensor, Tensor]
 
 
 class PerFedAvgSettings(PointSettings):
+    """Per-FedAvg's two rates, and how the meta-gradient is had."""
+
     optimizer: Literal["adam", "sgd"] = "sgd"
     optimizer_state: Literal["fresh"] = "fresh"
     proximal: Literal[0] = 0
@@ -31,59 +34,72 @@ class PerFedAvgSettings(PointSettings):
     )
 
 
-class PerFedAvgClient(PointClient):
-    """Per-FedAvg's client (Fallah et al. 2020, Algorithm 1 and section 5): it minimises f(w - alpha grad f(w)),
-    its loss after a step of its own.
+class PerFedAvgClient(PointClient[PerFedAvgSettings, MergeSettings]):
+    """Per-FedAvg's client (Fallah et al. 2020, Algorithm 1 and section 5).
 
-    The gradient of a step is g = grad f(w - alpha grad f(w; D); D'), less alpha hessian(w; D'') g where the variant is
-    hessian-free, by differences of gradients on both sides of w; these see ReLU's kinks too, which no hessian does. D'
-    are the round's minibatches, D and D'' others that are drawn for each step. The PM is the client's point after the
-    round and `adapt_steps` such steps of its own.
+    It minimises f(w - alpha grad f(w)), its loss after a step of its own. The gradient of a step
+    is g = grad f(w - alpha grad f(w; D); D'), less alpha hessian(w; D'') g where the variant is
+    hessian-free, by differences of gradients on both sides of w; these see ReLU's kinks too, which
+    no hessian does. D' are the round's minibatches, D and D'' others that are drawn for each step.
+    The PM is the client's point after the round and `adapt_steps` such steps of its own.
     """
 
-    Settings = PerFedAvgSettings
-    personalises = True
+    settings_type: ClassVar[type[ClientSettings]] = PerFedAvgSettings
+    carries = Carries.MODEL | Carries.TRAINING
 
-    def train(self, start: Payload, task: Task) -> Posterior:
+    def train(self, start: Payload, task: Task) -> Learned:
         flat = self.flat
         optimizer = self.optimizer(task)
         for outer in task.batches():
             here = flat.vector.clone()
-            gradient = self.meta_gradient(here, draw(task), outer, draw(task))
+            inner = draw(task)
+            third = draw(task)
+            gradient = self.meta_gradient(here, task, inner=inner, outer=outer, third=third)
             flat.load(here)
             flat.gradient.copy_(gradient)
             self.apply(optimizer)
         point = Posterior(flat.mean())
         buffers = flat.buffers
         for _ in range(self.settings.client.adapt_steps):
-            flat.load(self.adapted(flat.vector.clone(), draw(task)))
-        self.personal = Payload(Posterior(flat.mean()), flat.buffers)
+            flat.load(self.adapted(flat.vector.clone(), task, draw(task)))
+        personal = Payload(Posterior(flat.mean()), flat.buffers)
         flat.load_buffers(buffers)
-        return point
+        return Learned(point, personal=personal)
 
-    def meta_gradient(self, weights: Tensor, inner: Batch, outer: Batch, third: Batch) -> Tensor:
-        """Of f(w - alpha grad f(w)) at these weights, on D, D' and D''; to first order D'' has no say."""
+    def meta_gradient(
+        self, weights: Tensor, task: Task, *, inner: Batch, outer: Batch, third: Batch
+    ) -> Tensor:
+        """Return the gradient of f(w - alpha grad f(w)) at these weights, on D, D' and D''.
+
+        To first order D'' has no say.
+        """
         client = self.settings.client
-        gradient = self.gradient_at(self.adapted(weights, inner), outer)
+        gradient = self.gradient_at(self.adapted(weights, task, inner), task, outer)
         if client.variant == "first-order":
             return gradient
-        ahead, behind = (
-            self.gradient_at(weights + side * client.difference * gradient, third)
-            for side in (1.0, -1.0)
-        )
+        step = client.difference * gradient
+        ahead = self.gradient_at(weights + step, task, third)
+        behind = self.gradient_at(weights - step, task, third)
         return gradient - client.inner_learning_rate / (2 * client.difference) * (ahead - behind)
 
-    def adapted(self, weights: Tensor, batch: Batch) -> Tensor:
-        return weights - self.settings.client.inner_learning_rate * self.gradient_at(weights, batch)
+    def adapted(self, weights: Tensor, task: Task, batch: Batch) -> Tensor:
+        """Return the weights after one step of the client's own."""
+        rate = self.settings.client.inner_learning_rate
+        return weights - rate * self.gradient_at(weights, task, batch)
 
-    def gradient_at(self, weights: Tensor, batch: Batch) -> Tensor:
+    def gradient_at(self, weights: Tensor, task: Task, batch: Batch) -> Tensor:
+        """Return the gradient of a minibatch's loss at these weights."""
+        inputs, labels = batch
         self.flat.load(weights)
         self.flat.zero_gradient()
-        self.loss(*batch).backward()
+        task.loss(self.flat.module(inputs), labels).backward()
         return self.flat.gradient.clone()
 
 
 def draw(task: Task) -> Batch:
-    """A minibatch from anywhere in the client's data; the order of the round's own minibatches stays as it is."""
+    """Return a minibatch from anywhere in the client's data.
+
+    The order of the round's own minibatches stays as it is.
+    """
     rows = torch.randperm(len(task.labels))[: task.batch_size].to(task.labels.device)
     return task.inputs[rows], task.labels[rows]

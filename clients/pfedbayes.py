@@ -5,17 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import islice
 from math import exp, log1p
+from typing import ClassVar
 
 from pydantic import Field
 
-from fedivon_app.clients.base import Task
-from fedivon_app.clients.meanfield import MeanFieldClient, MeanFieldSettings
-from fedivon_app.clients.state import recall_personal
+from fedivon_app.clients.base import Learned, Task
+from fedivon_app.clients.meanfield import MeanFieldClient, MeanFieldSettings, Prior
 from fedivon_app.core.codec import Payload
-from fedivon_app.core.posterior import Posterior
+from fedivon_app.core.settings import ClientSettings, MergeSettings
 
 
 class PFedBayesSettings(MeanFieldSettings):
+    """pFedBayes' two rates, its steps, and the weight of the divergence."""
+
     batch_size: int = Field(100, ge=1)
     learning_rate: float = Field(
         1e-3, gt=0, description="of the local copy of the server's posterior"
@@ -37,35 +39,36 @@ class PFedBayesSettings(MeanFieldSettings):
     )
 
 
-class PFedBayesClient(MeanFieldClient):
+class PFedBayesClient(MeanFieldClient[PFedBayesSettings, MergeSettings]):
     """pFedBayes' client (Zhang et al. 2022), with q its PM and w a copy of the server's posterior.
 
-    On every minibatch of R: `personal_steps` steps of q on -sum log likelihood + (zeta/R) KL(q || w), then one of w on
-    (zeta/R) KL(q || w). q goes on from round to round; w begins at the server's posterior, and is sent.
+    On every minibatch of R: `personal_steps` steps of q on -sum log likelihood + (zeta/R) KL(q ||
+    w), then one of w on (zeta/R) KL(q || w). q goes on from round to round; w begins at the
+    server's posterior, and is sent.
     """
 
-    Settings = PFedBayesSettings
+    settings_type: ClassVar[type[ClientSettings]] = PFedBayesSettings
 
-    def train(self, start: Payload, task: Task) -> Posterior:
+    def train(self, start: Payload, task: Task) -> Learned:
         client = self.settings.client
-        server = start.posterior
         count = client.minibatches or task.steps
         weight = client.zeta / count
-        q = self.field((recall_personal(task.memory) or start).posterior, noise=client.noise)
-        w = self.field(server)
-        rate = (
-            (client.personal_learning_rate or client.learning_rate)
-            * task.learning_rate
-            / client.learning_rate
-        )
-        by_q = self.optimizer(q.parameters(), rate)
+        q = self.field((task.personal or start).posterior, noise=client.noise)
+        w = self.field(start.posterior)
+        first = client.personal_learning_rate or client.learning_rate
+        by_q = self.optimizer(q.parameters(), first * task.learning_rate / client.learning_rate)
         by_w = self.optimizer(w.parameters(), task.learning_rate)
         for batch in islice(replace(task, epochs=count).batches(), count):
             w.zero_gradient()
-            prior = w.mean.detach(), w.sigma.pow(-2)
-            self.descend(q, [batch] * client.personal_steps, by_q, prior, weight, "sum")
+            self.descend(
+                q,
+                [batch] * client.personal_steps,
+                task=task,
+                optimizer=by_q,
+                prior=Prior(w.mean.detach(), w.sigma.pow(-2), weight),
+                loss="sum",
+            )
             q.zero_gradient()
             w.add_fit(q.mean.detach(), q.sigma.square(), weight)
             by_w.step()
-        self.personal = Payload(q.posterior(), self.flat.buffers)
-        return w.posterior()
+        return Learned(w.posterior(), personal=Payload(q.posterior(), self.flat.buffers))

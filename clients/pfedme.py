@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from fedivon_app.clients.base import Task
+from fedivon_app.clients.base import Carries, Learned, Task
 from fedivon_app.clients.fedavg import PointClient, PointSettings
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.posterior import Posterior
+from fedivon_app.core.settings import ClientSettings, MergeSettings
 
 
 class PFedMeSettings(PointSettings):
+    """pFedMe's two rates, its pull, and its inner steps."""
+
     optimizer: Literal["adam", "sgd"] = Field("sgd", description="of the personal point")
     optimizer_state: Literal["fresh"] = "fresh"
     learning_rate: float = Field(
@@ -26,24 +29,28 @@ class PFedMeSettings(PointSettings):
     inner_steps: int = Field(5, ge=1, description="K, of theta on each minibatch")
 
 
-class PFedMeClient(PointClient):
-    """pFedMe's client (T Dinh et al. 2020, Algorithm 1), w and theta from the server's point. For every minibatch:
+class PFedMeClient(PointClient[PFedMeSettings, MergeSettings]):
+    """pFedMe's client (T Dinh et al. 2020, Algorithm 1), w and theta from the server's point.
 
-    K steps of theta on loss + lambda/2 |theta - w|^2, from where it is; then w <- w - eta lambda (w - theta), a step on
-    the loss' Moreau envelope. The PM is theta; w is what the server averages.
+    For every minibatch K steps of theta on loss + lambda/2 |theta - w|^2, from where it is; then
+    w <- w - eta lambda (w - theta), a step on the loss' Moreau envelope. The PM is theta, as the
+    client's last round left it; w is what the server averages.
     """
 
-    Settings = PFedMeSettings
-    personalises = True
+    settings_type: ClassVar[type[ClientSettings]] = PFedMeSettings
+    carries = Carries.MODEL | Carries.TRAINING
 
-    def train(self, start: Payload, task: Task) -> Posterior:
+    def train(self, start: Payload, task: Task) -> Learned:
         client = self.settings.client
         theta = self.flat.vector
         envelope = theta.clone()
         optimizer = self.optimizer(replace(task, learning_rate=client.personal_learning_rate))
         for inputs, labels in task.batches():
             for _ in range(client.inner_steps):
-                self.step(optimizer, inputs, labels, anchor=envelope)
+                loss = task.loss(self.flat.module(inputs), labels)
+                self.step(optimizer, loss, anchor=envelope)
             envelope.lerp_(theta, task.learning_rate * client.proximal)
-        self.personal = Payload(Posterior(self.flat.mean()), self.flat.buffers)
-        return Posterior(envelope.cpu().numpy())
+        return Learned(
+            Posterior(envelope.cpu().numpy()),
+            personal=Payload(Posterior(self.flat.mean()), self.flat.buffers),
+        )

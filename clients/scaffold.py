@@ -2,41 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from dataclasses import replace
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from fedivon_app.clients.base import Task
+from fedivon_app.clients.base import Carries, Learned, Task
 from fedivon_app.clients.fedavg import PointClient, PointSettings
 from fedivon_app.core.codec import Payload
-from fedivon_app.core.posterior import Posterior
+from fedivon_app.core.settings import ClientSettings, MergeSettings
 
 
 class ScaffoldSettings(PointSettings):
+    """A point's, with plain steps: controls are what those were made of."""
+
     optimizer: Literal["sgd"] = "sgd"
-    momentum: Literal[0] = 0  # controls are what plain steps were made of
+    momentum: Literal[0] = 0
 
 
-class ScaffoldClient(PointClient):
+class ScaffoldClient(PointClient[ScaffoldSettings, MergeSettings]):
     """SCAFFOLD's client (Karimireddy et al. 2020, Algorithm 1, option II).
 
-    Gradients are corrected by the server's control c less its own c_k; then c_k <- c_k - c + (server - own) / (steps
-    learning_rate). What c_k gained is sent in c's place.
+    Gradients are corrected by the server's control c less its own c_k; then
+    c_k <- c_k - c + (server - own) / (steps learning_rate). What c_k gained is sent in c's place.
     """
 
-    Settings = ScaffoldSettings
-    remembers = True
+    settings_type: ClassVar[type[ClientSettings]] = ScaffoldSettings
+    carries = Carries.TRAINING
 
-    def train(self, start: Payload, task: Task) -> Posterior:
+    def train(self, start: Payload, task: Task) -> Learned:
         server = start.posterior.mean
         control = start.extras["control"]
         own = task.memory.get("control", np.zeros(len(self.flat)))
         correction = self.flat.checked((control - own).astype(np.float32))
-        self.penalty = lambda theta: correction
-        posterior = super().train(start, task)
-        gain = (server.astype(np.float64) - posterior.mean) / (
-            self.steps * task.learning_rate
-        ) - control
-        task.memory["control"] = own + gain
-        task.extras["control"] = gain.astype(np.float32)
-        return posterior
+        learned = self.learn(task, penalty=lambda theta: correction)
+        way = server.astype(np.float64) - learned.posterior.mean
+        gain = way / (task.losses.count * task.learning_rate) - control
+        return replace(
+            learned,
+            extras={"control": gain.astype(np.float32)},
+            memory={**learned.memory, "control": own + gain},
+        )

@@ -1,13 +1,15 @@
-"""Pieces of the partition rules: dealing labels to clients, and cutting classes into the clients' shares.
+"""Pieces of the partition rules: who holds which label, and how a class is cut into shares.
 
-`members` is one index array a class; `counts` and `shares` have a row a client and a column a class.
+`members` is one index array a class; `counts` and `shares` have a row for each client and a column
+for each class.
 """
 
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from fedivon_app.datasets.base import DataError, real_number, whole_number
+from fedivon_app.core.errors import DataError
+from fedivon_app.datasets.base import real_number, whole_number
 
 RETRIES = 1000
 Generator = np.random.Generator
@@ -15,14 +17,14 @@ Parts = list[np.ndarray]
 
 
 def by_class(labels: np.ndarray) -> Parts:
-    """The places of each label, in the order of the labels."""
+    """Return the places of each label, in the order of the labels."""
     return [np.flatnonzero(labels == label) for label in np.unique(labels)]
 
 
 def subsample(
     rule: str, size: int, num_clients: int, generator: Generator, fraction: float
 ) -> np.ndarray:
-    """A random fraction of 0..size-1, shuffled, with at least one example for each client."""
+    """Return a random fraction of 0..size-1, shuffled, with one example or more for each client."""
     real_number(fraction, f"{rule}: fraction", upto=1)
     kept = round(size * fraction)
     if kept < num_clients:
@@ -33,19 +35,24 @@ def subsample(
 
 
 def cut_counts(sizes: Sequence[int], shares: np.ndarray) -> np.ndarray:
-    """How many of a class's examples each client gets: cuts at the rounded cumulative shares, so nothing is lost."""
+    """Return how many of each class's examples each client gets.
+
+    A class is cut at the rounded cumulative shares, so that nothing is lost.
+    """
     edges = np.cumsum(shares, axis=0)
     edges = np.rint(edges / edges[-1] * np.asarray(sizes)).astype(np.int64)
     return np.diff(edges, axis=0, prepend=0)
 
 
-def dealt_by(members: Parts, counts: np.ndarray, generator: Generator) -> Parts:
-    """Each client's examples: `counts` of every class, drawn without replacement over all clients."""
-    hands = [
+def draw_by_counts(members: Parts, counts: np.ndarray, generator: Generator) -> Parts:
+    """Draw each client's examples, `counts` of every class, none of them for two clients."""
+    pieces = [
         np.split(generator.permutation(places), np.cumsum(column))[:-1]
         for places, column in zip(members, counts.T, strict=True)
     ]
-    return [np.concatenate(hand) for hand in zip(*hands, strict=True)]
+    return [
+        np.concatenate([of_class[client] for of_class in pieces]) for client in range(len(counts))
+    ]
 
 
 def sized_shards(
@@ -56,33 +63,37 @@ def sized_shards(
     per_client: int,
     sizes: Sequence[int],
 ) -> Parts:
-    """`per_client` shards of distinct labels for each client, each of a size uniform over low..high.
+    """Draw `per_client` shards of distinct labels for each client, of sizes uniform over low..high.
 
-    A class is dealt to no more clients than it can serve at the mean size. Should the drawn sizes x of a class still
-    add up to more than it has, they are mirrored, x -> low + high - x: as likely a draw, and one that fits.
+    A class goes to no more clients than it can serve at the mean size. Should the drawn sizes x of
+    a class still add up to more than it has, they are mirrored, x -> low + high - x: as likely a
+    draw, and one that fits.
     """
     low, high = size_bounds(rule, sizes)
     members = by_class(labels)
     supply = np.array([len(places) for places in members])
     if per_client > len(members):
         raise DataError(
-            f"{rule}: {per_client} shards of distinct labels a client, but only {len(members)} labels."
+            f"{rule}: {per_client} shards of distinct labels a client, "
+            f"but only {len(members)} labels."
         )
     room = np.minimum(2 * supply // (low + high), num_clients)
     if room.sum() < num_clients * per_client:
         raise DataError(
-            f"{rule}: {num_clients} clients x {per_client} shards of {low} to {high} examples are more than the data "
-            f"can supply ({len(labels)} examples, {len(members)} labels, the rarest with {supply.min()}); ask for less."
+            f"{rule}: {num_clients} clients x {per_client} shards of {low} to {high} examples are "
+            f"more than the data can supply ({len(labels)} examples, {len(members)} labels, "
+            f"the rarest with {supply.min()}); ask for less."
         )
     quotas = even_quotas(room, num_clients * per_client, generator)
-    held = deal(quotas, num_clients, per_client, generator)
+    held = assign_labels(quotas, num_clients, per_client, generator)
     drawn = np.where(held, generator.integers(low, high + 1, held.shape), 0)
     mirrored = np.where(held, low + high - drawn, 0)
-    return dealt_by(members, np.where(drawn.sum(axis=0) <= supply, drawn, mirrored), generator)
+    counts = np.where(drawn.sum(axis=0) <= supply, drawn, mirrored)
+    return draw_by_counts(members, counts, generator)
 
 
 def size_bounds(rule: str, sizes: Sequence[int]) -> tuple[int, int]:
-    """(low, high) with 1 <= low <= high."""
+    """Return (low, high) if they are whole numbers with 1 <= low <= high."""
     if isinstance(sizes, str) or not hasattr(sizes, "__len__") or len(sizes) != 2:
         raise DataError(
             f"{rule}: shard_sizes must be two whole numbers (low, high), not {sizes!r}."
@@ -92,19 +103,27 @@ def size_bounds(rule: str, sizes: Sequence[int]) -> tuple[int, int]:
 
 
 def even_quotas(room: np.ndarray, total: int, generator: Generator) -> np.ndarray:
-    """How many clients hold each label: as even as `room` allows, adding up to `total`; what is left over at random."""
+    """Return how many clients hold each label: numbers that add up to `total`.
+
+    They are as even as `room` allows, and what is left over goes to labels at random.
+    """
     level = 0
     while level < room.max() and np.minimum(room, level + 1).sum() <= total:
         level += 1
-    quotas = np.minimum(room, level)
+    quotas: np.ndarray = np.minimum(room, level)
     higher = generator.permutation(np.flatnonzero(room > level))
     quotas[higher[: total - quotas.sum()]] += 1
     return quotas
 
 
-def deal(quotas: np.ndarray, num_clients: int, per_client: int, generator: Generator) -> np.ndarray:
-    """Who holds which label, (clients, labels) of bool: client after client takes the labels with most left to deal,
-    ties at random, which uses up all quotas if none is above `num_clients` and they add up."""
+def assign_labels(
+    quotas: np.ndarray, num_clients: int, per_client: int, generator: Generator
+) -> np.ndarray:
+    """Return who holds which label, (clients, labels) of bool.
+
+    Client after client takes the labels of which most is left, ties at random, which uses up all
+    quotas if none is above `num_clients` and they add up.
+    """
     held = np.zeros((num_clients, len(quotas)), bool)
     left = quotas.copy()
     for row in generator.permutation(num_clients):
@@ -121,10 +140,11 @@ def skewed(
     generator: Generator,
     draw: Callable[[], np.ndarray],
 ) -> Parts:
-    """Quantity skew: one set of random cut points of [0, 1] gives every client a width; a class is divided over those
-    who hold it in proportion to their widths, after one example for each of them. Classes that nobody holds are unused.
+    """Divide classes with quantity skew.
 
-    `draw` says who holds which class, (clients, classes) of bool.
+    One set of random cut points of [0, 1] gives every client a width; a class is divided over those
+    who hold it in proportion to their widths, after one example for each of them. Classes that
+    nobody holds are unused. `draw` says who holds which class, (clients, classes) of bool.
     """
     sizes = np.array([len(places) for places in members])
     for _ in range(RETRIES):
@@ -133,8 +153,8 @@ def skewed(
             break
     else:
         raise DataError(
-            f"{rule}: no draw in {RETRIES} gave {num_clients} clients an example of each label that they hold "
-            f"(the rarest label has {sizes.min()}); lower num_clients."
+            f"{rule}: no draw in {RETRIES} gave {num_clients} clients an example of each label "
+            f"that they hold (the rarest label has {sizes.min()}); lower num_clients."
         )
     cuts = np.sort(generator.random(num_clients - 1))
     widths = np.diff(cuts, prepend=0.0, append=1.0)
@@ -143,4 +163,4 @@ def skewed(
     counts[:, used] += cut_counts(
         (sizes - held.sum(axis=0))[used], held[:, used] * widths[:, np.newaxis]
     )
-    return dealt_by(members, counts, generator)
+    return draw_by_counts(members, counts, generator)

@@ -2,16 +2,17 @@
 
 import numpy as np
 
-from fedivon_app.datasets.base import Source, real_number, whole_number
+from fedivon_app.datasets.base import FIELDS, SUBSETS, Source, real_number, whole_number
 
 SYNTHETIC_INPUTS = 60
 SYNTHETIC_CLASSES = 10
 
 
 def digits() -> Source:
-    """scikit-learn's 1797 handwritten digits, 8x8 grey; values 0-16 become 0-255.
+    """Return scikit-learn's 1797 handwritten digits, 8x8 grey; values 0-16 become 0-255.
 
-    Every fifth example of a class, in the order of the file, is test data: a fixed, stratified fifth.
+    Every fifth example of a class, in the order of the file, is test data: a fixed, stratified
+    fifth.
     """
     from sklearn.datasets import load_digits
 
@@ -19,11 +20,18 @@ def digits() -> Source:
     x = np.rint(data.images * (255 / 16)).astype(np.uint8)
     y = data.target.astype(np.int64)
     test = rank_in_class(y) % 5 == 4
-    return Source("digits", x[~test], y[~test], x[test], y[test], num_classes=10)
+    return Source(
+        name="digits",
+        x_train=x[~test],
+        y_train=y[~test],
+        x_test=x[test],
+        y_test=y[test],
+        num_classes=10,
+    )
 
 
 def rank_in_class(labels: np.ndarray) -> np.ndarray:
-    """For each example, how many earlier ones have its label."""
+    """Return, for each example, how many earlier ones have its label."""
     ranks = np.empty(len(labels), np.int64)
     for label in np.unique(labels):
         members = np.flatnonzero(labels == label)
@@ -41,11 +49,12 @@ def synthetic(
     size_log_deviation: float = 2.0,
     size_min: int = 50,
 ) -> Source:
-    """Synthetic(a, b) of Li et al. 2020 (FedProx, section 5.1): 60 inputs, 10 classes; `owner_*` names the client.
+    """Draw Synthetic(a, b) of Li et al. 2020 (FedProx, section 5.1): 60 inputs, 10 classes.
 
-    u_k ~ N(0, a), W_k and c_k ~ N(u_k, 1); B_k ~ N(0, b), v_k ~ N(B_k, 1), x ~ N(v_k, diag(j^-1.2));
-    y = argmax softmax(W_k x + c_k). a and b are variances. Sizes are log-normal, plus `size_min`; a fifth of every
-    client's examples is its test part. 30 clients, as in the paper, if their number is not given.
+    u_k ~ N(0, a), W_k and c_k ~ N(u_k, 1); B_k ~ N(0, b), v_k ~ N(B_k, 1),
+    x ~ N(v_k, diag(j^-1.2)); y = argmax softmax(W_k x + c_k). a and b are variances. Sizes are
+    log-normal, plus `size_min`; a fifth of every client's examples is its test part, and `owner_*`
+    names the client. There are 30 clients, as in the paper, if their number is not given.
     """
     clients = 30 if num_clients is None else whole_number(num_clients, "synthetic: num_clients", 1)
     seed = whole_number(seed, "synthetic: seed", 0)
@@ -55,27 +64,23 @@ def synthetic(
     whole_number(size_min, "synthetic: size_min", 2)  # one example to train on, one to test
     generator = np.random.default_rng([seed, clients])
     deviation = np.arange(1, SYNTHETIC_INPUTS + 1) ** -0.6
-    sizes = (
-        generator.lognormal(size_log_mean, size_log_deviation, clients).astype(np.int64) + size_min
-    )
+    drawn_sizes = generator.lognormal(size_log_mean, size_log_deviation, clients)
+    sizes = drawn_sizes.astype(np.int64) + size_min
     model_means = np.sqrt(a) * generator.standard_normal(clients)
     input_means = np.sqrt(b) * generator.standard_normal(clients)
-    parts: dict[str, list[np.ndarray]] = {
-        key: [] for key in ("x_train", "y_train", "x_test", "y_test")
-    }
-    for size, model_mean, input_mean in zip(sizes, model_means, input_means, strict=True):
-        weights = generator.normal(model_mean, 1, (SYNTHETIC_INPUTS, SYNTHETIC_CLASSES))
-        offsets = generator.normal(model_mean, 1, SYNTHETIC_CLASSES)
-        centre = generator.normal(input_mean, 1, SYNTHETIC_INPUTS)
+    blocks: dict[str, list[np.ndarray]] = {field: [] for field in FIELDS}
+    for client, size in enumerate(sizes):
+        weights = generator.normal(model_means[client], 1, (SYNTHETIC_INPUTS, SYNTHETIC_CLASSES))
+        offsets = generator.normal(model_means[client], 1, SYNTHETIC_CLASSES)
+        centre = generator.normal(input_means[client], 1, SYNTHETIC_INPUTS)
         x = centre + deviation * generator.standard_normal((size, SYNTHETIC_INPUTS))
         y = np.argmax(x @ weights + offsets, axis=1)
         tested = max(1, round(size / 5))
-        for key, rows in (("train", slice(tested, None)), ("test", slice(tested))):
-            parts[f"x_{key}"].append(x[rows].astype(np.float32))
-            parts[f"y_{key}"].append(y[rows].astype(np.int64))
-    owners = {
-        f"owner_{key}": np.repeat(np.arange(clients), [len(labels) for labels in parts[f"y_{key}"]])
-        for key in ("train", "test")
-    }
-    arrays = {key: np.concatenate(blocks) for key, blocks in parts.items()}
-    return Source("synthetic", **arrays, num_classes=SYNTHETIC_CLASSES, **owners)
+        rows = {"train": slice(tested, None), "test": slice(tested)}
+        for subset in SUBSETS:
+            inputs = x[rows[subset]].astype(np.float32)
+            blocks[f"x_{subset}"].append(inputs)
+            blocks[f"y_{subset}"].append(y[rows[subset]].astype(np.int64))
+            blocks[f"owner_{subset}"].append(np.full(len(inputs), client))
+    arrays = {field: np.concatenate(parts) for field, parts in blocks.items() if parts}
+    return Source.of("synthetic", arrays, num_classes=SYNTHETIC_CLASSES)

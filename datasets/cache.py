@@ -1,36 +1,48 @@
 """Sources as memory-mapped `.npy` files, so that many processes share one copy.
 
-A source's folder holds `x_train.npy`, `y_train.npy`, ... (whatever it has of FIELDS) and `meta.json`. It appears by one
-rename, complete or not at all, and may be deleted at any time.
+A source's folder holds `x_train.npy`, `y_train.npy`, ... (whatever it has of FIELDS) and
+`meta.json`. It appears by one rename, complete or not at all, and may be deleted at any time.
 """
 
+import hashlib
 import json
 import os
 import shutil
+import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from fedivon_app.datasets.base import Source
 
-try:
+if sys.platform != "win32":
     import fcntl
-except (
-    ImportError
-):  # no such locks on Windows: racing processes then repeat the work, and the first rename wins
-    fcntl = None
 
-FIELDS = tuple(
-    f"{kind}_{part}" for kind in ("x", "y", "subclass", "owner") for part in ("train", "test")
-)
+
+def stamp(files: Iterable[str | Path]) -> str:
+    """Return a digest of the files' names, sizes and times of change.
+
+    It tells a file that has changed, which is to be read anew.
+    """
+    digest = hashlib.sha256()
+    for file in files:
+        with suppress(OSError):  # a missing file is the reader's to complain of
+            status = os.stat(file)
+            digest.update(
+                f"{file} {status.st_size} {status.st_mtime_ns}\n".encode(errors="surrogateescape")
+            )
+    return digest.hexdigest()
 
 
 def cached(folder: Path, build: Callable[[], Source]) -> Source:
-    """The source kept in `folder`, built and stored first if it is not there; in memory if it cannot be stored."""
+    """Return the source that is kept in `folder`.
+
+    If it is not there, it is built and stored first; where it cannot be stored, it is served from
+    memory.
+    """
     found = open_source(folder)
     if found is not None:
         return found
@@ -51,29 +63,37 @@ def cached(folder: Path, build: Callable[[], Source]) -> Source:
 
 
 def open_source(folder: Path) -> Source | None:
-    """The stored source with its arrays mapped read-only, or None if the folder is missing or damaged."""
+    """Return the stored source with its arrays mapped read-only.
+
+    If the folder is missing or damaged, return None.
+    """
     try:
         meta = json.loads((folder / "meta.json").read_text())
         arrays = {
             field: np.load(folder / f"{field}.npy", mmap_mode="r") for field in meta["fields"]
         }
         names = meta["class_names"] and tuple(meta["class_names"])
-        return Source(
-            name=meta["name"], num_classes=meta["num_classes"], class_names=names, **arrays
-        )
+        return Source.of(meta["name"], arrays, meta["num_classes"], names)
     except (OSError, ValueError, EOFError, KeyError, TypeError):
         return None
 
 
 def store(folder: Path, source: Source) -> None:
-    """Write the source beside its place and rename it there; if another process was first, its copy stays."""
-    arrays = {field: array for field in FIELDS if (array := getattr(source, field)) is not None}
+    """Write the source beside its place and rename it there.
+
+    If another process was first, its copy stays.
+    """
+    arrays = source.arrays
     temporary = Path(tempfile.mkdtemp(prefix=".partial-", dir=folder.parent))
     try:
         for field, array in arrays.items():
             np.save(temporary / f"{field}.npy", np.ascontiguousarray(array))
-        named = {"num_classes": source.num_classes, "class_names": source.class_names}
-        meta = {"name": source.name, **named, "fields": list(arrays)}
+        meta = {
+            "name": source.name,
+            "num_classes": source.num_classes,
+            "class_names": source.class_names,
+            "fields": list(arrays),
+        }
         (temporary / "meta.json").write_text(json.dumps(meta))
         os.chmod(temporary, 0o755)
         if folder.exists() and open_source(folder) is None:
@@ -88,19 +108,20 @@ def store(folder: Path, source: Source) -> None:
 
 
 def read_only(source: Source) -> Source:
-    """The same source with arrays that cannot be written to, as the mapped ones cannot."""
-    views = {
-        field: array.view() for field in FIELDS if (array := getattr(source, field)) is not None
-    }
+    """Return the same source with arrays that cannot be written to, as the mapped ones cannot."""
+    views = {field: array.view() for field, array in source.arrays.items()}
     for view in views.values():
         view.flags.writeable = False
-    return replace(source, **views)
+    return Source.of(source.name, views, source.num_classes, source.class_names)
 
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on the file while the body runs; go on without it where locks are not to be had."""
-    if fcntl is None:
+    """Hold an exclusive lock on the file while the body runs; go on without it where there is none.
+
+    Windows has no such locks: racing processes then repeat the work, and the first rename wins.
+    """
+    if sys.platform == "win32":
         yield
         return
     try:

@@ -1,18 +1,38 @@
-"""Pictures in folders: train/<class>/... and test/<class>/... (or val/), and the layout of Tiny-ImageNet.
+"""Pictures in folders: train/<class>/... and test/<class>/... (or val/), as in Tiny-ImageNet too.
 
 Tiny-ImageNet keeps its training pictures in train/<class>/images, and the labels of val/images in
-val/val_annotations.txt (file name, class, box; separated by tabs); its test/ has no labels and is passed over.
+val/val_annotations.txt (file name, class, box; separated by tabs); its test/ has no labels and is
+passed over.
 """
 
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from fedivon_app.datasets.base import DataError, Source
+from fedivon_app.core.errors import DataError
+from fedivon_app.datasets.base import Source
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm"}
-Items = list[tuple[Path, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """The file of one picture, and the number of its class."""
+
+    file: Path
+    label: int
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The classes of a folder by name, and the pictures of its train and its test part."""
+
+    classes: list[str]
+    train: list[Picture]
+    test: list[Picture]
 
 
 def image_folder(
@@ -23,36 +43,35 @@ def image_folder(
 ) -> Source:
     """Read every picture; a class's number is its place among the sorted folder names of train/.
 
-    `image_size` (height and width, or one number for both) resizes all pictures; without it they must agree.
-    `channels` is 3 (colour) or 1 (grey).
+    `image_size` (height and width, or one number for both) resizes all pictures; without it they
+    must agree. `channels` is 3 (colour) or 1 (grey).
     """
     if channels not in (1, 3):
         raise DataError(f"image-folder: channels must be 1 (grey) or 3 (colour), not {channels!r}.")
-    size = image_size if isinstance(image_size, tuple) else (image_size, image_size)
-    if image_size is None:
-        size = None
-    elif len(size) != 2 or not all(isinstance(side, int) and side > 0 for side in size):
-        raise DataError(
-            f"image-folder: image_size must be one or two positive whole numbers, not {image_size!r}."
-        )
-    classes, train, test = items(path)
-    x_train = pictures(train, size, channels)
-    x_test = pictures(test, size, channels, required=x_train.shape[1:3])
-    y_train, y_test = (np.array([label for _, label in part], np.int64) for part in (train, test))
-    arrays = x_train, y_train, x_test, y_test
-    return Source("image-folder", *arrays, num_classes=len(classes), class_names=tuple(classes))
+    size = _height_and_width(image_size)
+    listing = list_pictures(path)
+    x_train = pixels_of(listing.train, size, channels)
+    return Source(
+        name="image-folder",
+        x_train=x_train,
+        y_train=_labels(listing.train),
+        x_test=pixels_of(listing.test, size, channels, required=x_train.shape[1:3]),
+        y_test=_labels(listing.test),
+        num_classes=len(listing.classes),
+        class_names=tuple(listing.classes),
+    )
 
 
 def files(path: Path) -> list[str]:
-    """Every file below train/, test/ and val/: what the source depends on."""
+    """Return every file below train/, test/ and val/: what the source depends on."""
     walks = (os.walk(path / part, followlinks=True) for part in ("train", "test", "val"))
     return sorted(
         os.path.join(folder, name) for walk in walks for folder, _, names in walk for name in names
     )
 
 
-def items(path: str | Path | None) -> tuple[list[str], Items, Items]:
-    """Class names, and the (file, label) pairs of the train and the test part."""
+def list_pictures(path: str | Path | None) -> Listing:
+    """Return the classes and all labelled pictures of a folder, without reading a picture."""
     if path is None:
         raise DataError(
             "image-folder: no folder given; set path to a folder with train/ and test/."
@@ -65,40 +84,45 @@ def items(path: str | Path | None) -> tuple[list[str], Items, Items]:
     classes = sorted(folder.name for folder in subfolders(root / "train"))
     if not classes:
         raise DataError(f"{root / 'train'}: there is no class in it; one folder a class is needed.")
-    return classes, class_items(root / "train", classes), evaluation_items(root, classes)
+    train = class_pictures(root / "train", classes)
+    return Listing(classes, train, evaluation_pictures(root, classes))
 
 
-def evaluation_items(root: Path, classes: list[str]) -> Items:
-    """The labelled pictures of test/ or, if it has none, of val/."""
+def evaluation_pictures(root: Path, classes: list[str]) -> list[Picture]:
+    """Return the labelled pictures of test/ or, if it has none, of val/."""
     for part in (root / "test", root / "val"):
         if (part / "val_annotations.txt").is_file():
-            return annotated_items(part, classes)
+            return annotated_pictures(part, classes)
         names = {folder.name for folder in subfolders(part)} if part.is_dir() else set()
         if names & set(classes):
             if unknown := sorted(names - set(classes)):
                 raise DataError(f"{part / unknown[0]}: train/ has no class of this name.")
-            return class_items(part, [name for name in classes if name in names], classes)
+            return class_pictures(part, [name for name in classes if name in names], classes)
     raise DataError(
-        f"{root}: there is no labelled picture in test/ or val/; one folder a class, named as in train/."
+        f"{root}: there is no labelled picture in test/ or val/; "
+        "one folder a class, named as in train/."
     )
 
 
-def class_items(part: Path, names: list[str], classes: list[str] | None = None) -> Items:
-    """The pictures of part/<name>, at any depth, for each name; the label is the name's place in `classes`."""
+def class_pictures(part: Path, names: list[str], classes: list[str] | None = None) -> list[Picture]:
+    """Return the pictures of part/<name>, at any depth, for each name.
+
+    The label is the name's place in `classes`, or in `names` where there is no such list.
+    """
     numbers = {name: number for number, name in enumerate(classes or names)}
-    found = []
+    found: list[Picture] = []
     for name in names:
         held = sorted(file for file in (part / name).rglob("*") if is_picture(file))
         if not held:
             raise DataError(
                 f"{part / name}: there is no picture in it ({', '.join(sorted(SUFFIXES))})."
             )
-        found += [(file, numbers[name]) for file in held]
+        found += [Picture(file, numbers[name]) for file in held]
     return found
 
 
-def annotated_items(part: Path, classes: list[str]) -> Items:
-    """The pictures that val_annotations.txt names, with the label that it gives."""
+def annotated_pictures(part: Path, classes: list[str]) -> list[Picture]:
+    """Return the pictures that val_annotations.txt names, with the labels that it gives."""
     annotations = part / "val_annotations.txt"
     numbers = {name: number for number, name in enumerate(classes)}
     found = []
@@ -112,50 +136,78 @@ def annotated_items(part: Path, classes: list[str]) -> Items:
             )
         if not (file := part / "images" / words[0]).is_file():
             raise DataError(f"{annotations}, line {place}: there is no file {file}.")
-        found.append((file, numbers[words[1]]))
+        found.append(Picture(file, numbers[words[1]]))
     if not found:
         raise DataError(f"{annotations}: it names no picture.")
     return found
 
 
-def pictures(
-    part: Items,
+def pixels_of(
+    pictures: Sequence[Picture],
     resize: tuple[int, int] | None,
     channels: int,
-    required: tuple[int, int] | None = None,
+    required: tuple[int, ...] | None = None,
 ) -> np.ndarray:
-    """All pictures as one uint8 array: resized to a (height, width), or of the required one, or of the first one's."""
-    from PIL import Image
+    """Return all pictures as one uint8 array.
 
-    pixels = None
-    for row, (file, _) in enumerate(part):
-        try:
-            with Image.open(file) as image:
-                converted = image.convert("RGB" if channels == 3 else "L")
-            if resize:
-                converted = converted.resize(resize[::-1], Image.Resampling.BILINEAR)
-            picture = np.asarray(converted)
-        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-            raise DataError(f"{file}: not a readable picture ({type(error).__name__}).") from error
-        required = required or picture.shape[:2]
-        if picture.shape[:2] != required:
-            found, others = ("x".join(map(str, size)) for size in (picture.shape[:2], required))
+    Their height and width are those of `resize`, to which they are brought; without it they must
+    have the required ones or, where none are required, those of the first picture.
+    """
+    first = _picture_pixels(pictures[0].file, resize, channels)
+    expected = required or first.shape[:2]
+    pixels = np.empty((len(pictures), *expected, *first.shape[2:]), np.uint8)
+    for row, picture in enumerate(pictures):
+        one = first if row == 0 else _picture_pixels(picture.file, resize, channels)
+        if one.shape[:2] != expected:
             raise DataError(
-                f"{file}: {found} pixels, but the others have {others}; set image_size to resize all of them."
+                f"{picture.file}: {_by(one.shape[:2])} pixels, but the others have "
+                f"{_by(expected)}; set image_size to resize all of them."
             )
-        if pixels is None:
-            pixels = np.empty((len(part), *picture.shape), np.uint8)
-        pixels[row] = picture
+        pixels[row] = one
     return pixels
 
 
 def subfolders(folder: Path) -> list[Path]:
-    """Its folders, hidden ones left out."""
+    """Return the folders in a folder, hidden ones left out."""
     return [
         entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith(".")
     ]
 
 
 def is_picture(file: Path) -> bool:
-    """By its suffix; hidden files are not."""
+    """Tell by its suffix whether a file is a picture; hidden files are not."""
     return file.suffix.lower() in SUFFIXES and not file.name.startswith(".")
+
+
+def _picture_pixels(file: Path, resize: tuple[int, int] | None, channels: int) -> np.ndarray:
+    from PIL import Image
+
+    try:
+        with Image.open(file) as image:
+            converted = image.convert("RGB" if channels == 3 else "L")
+        if resize:
+            height, width = resize
+            converted = converted.resize((width, height), Image.Resampling.BILINEAR)
+        return np.asarray(converted)
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise DataError(f"{file}: not a readable picture ({type(error).__name__}).") from error
+
+
+def _height_and_width(image_size: int | tuple[int, int] | None) -> tuple[int, int] | None:
+    if image_size is None:
+        return None
+    size = image_size if isinstance(image_size, tuple) else (image_size, image_size)
+    if len(size) != 2 or not all(isinstance(side, int) and side > 0 for side in size):
+        raise DataError(
+            "image-folder: image_size must be one or two positive whole numbers, "
+            f"not {image_size!r}."
+        )
+    return size
+
+
+def _labels(pictures: Sequence[Picture]) -> np.ndarray:
+    return np.array([picture.label for picture in pictures], np.int64)
+
+
+def _by(size: Sequence[int]) -> str:
+    return "x".join(map(str, size))

@@ -15,19 +15,22 @@ STREAM = 0x6E6F69  # of the seed
 def flip(
     labels: np.ndarray, rate: float, num_classes: int, generator: np.random.Generator
 ) -> np.ndarray:
-    """Symmetric flipping (Van Rooyen et al. 2015): each label becomes, with probability `rate`, another one, all others
-    being equally likely."""
+    """Return labels with symmetric noise (Van Rooyen et al. 2015).
+
+    Each label becomes, with probability `rate`, another one, all others being equally likely.
+    """
     real_number(rate, "label_noise", upto=1, zero=True)
     shift = generator.integers(1, num_classes, len(labels)) * (generator.random(len(labels)) < rate)
     return ((labels + shift) % num_classes).astype(labels.dtype)
 
 
 def noisy(source: Source, rate: float, clients: Sequence[np.ndarray], seed: int) -> Source:
-    """The source with flipped labels among the clients' training examples; what the server holds out, and all test
-    examples, keep theirs."""
+    """Return the source with flipped labels among the clients' training examples.
+
+    What the server holds out, and all test examples, keep their labels.
+    """
     rows = np.concatenate(list(clients))
     labels = np.array(source.y_train)
-    labels[rows] = flip(
-        labels[rows], rate, source.num_classes, np.random.default_rng([seed, STREAM])
-    )
+    generator = np.random.default_rng([seed, STREAM])
+    labels[rows] = flip(labels[rows], rate, source.num_classes, generator)
     return replace(source, y_train=labels)

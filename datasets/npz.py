@@ -1,18 +1,21 @@
 """The user's own data: one `.npz` file with its own train and test part.
 
-Keys: x_train, y_train, x_test, y_test; optional, in pairs: subclass_train and subclass_test (fine labels below y),
-owner_train and owner_test (client of each row). Pictures are (N, H, W) or (N, H, W, C), tables (N, D).
+Keys: x_train, y_train, x_test, y_test; optional, in pairs: subclass_train and subclass_test (fine
+labels below y), owner_train and owner_test (client of each row). Pictures are (N, H, W) or
+(N, H, W, C), tables (N, D).
 """
 
 import zipfile
 import zlib
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import numpy as np
 
-from fedivon_app.datasets.base import DataError, Source, whole_number
+from fedivon_app.core.errors import DataError
+from fedivon_app.core.text import one_line
+from fedivon_app.datasets.base import FIELDS, SUBSETS, Source, whole_number
 
-PARTS = ("train", "test")
 REQUIRED = ("x_train", "y_train", "x_test", "y_test")
 OPTIONAL = ("subclass", "owner")
 UNREADABLE = (
@@ -27,81 +30,85 @@ UNREADABLE = (
 
 
 def npz(*, path: str | Path | None = None, num_classes: int | None = None) -> Source:
-    """Read and check the file; `num_classes` defaults to the largest label + 1."""
+    """Read and check a file; `num_classes` is by default the largest label + 1."""
     if path is None:
         raise DataError(
             "npz: no file given; set path to an .npz file with x_train, y_train, x_test and y_test."
         )
     if num_classes is not None:
         whole_number(num_classes, "npz: num_classes", 1)
-    raw = read_arrays(Path(path))
-    return checked_source("npz", str(path), raw, num_classes)
+    return checked_source("npz", str(path), read_arrays(Path(path)), num_classes)
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """The arrays that the format knows; never unpickles anything."""
+    """Return the arrays of a file that the format knows; nothing is ever unpickled."""
     if not path.exists():
         raise DataError(f"{path}: there is no such file.")
     try:
         archive = np.load(path, allow_pickle=False)
     except UNREADABLE as error:
-        raise DataError(f"{path}: not a readable .npz file ({one_line(error)}).") from error
+        raise DataError(f"{path}: not a readable .npz file ({_told(error)}).") from error
     if not isinstance(archive, np.lib.npyio.NpzFile):
         raise DataError(
             f"{path}: holds one bare array; save it with numpy.savez(file, x_train=..., ...)."
         )
     with archive:
-        missing = [key for key in REQUIRED if key not in archive.files]
-        if missing:
-            found = ", ".join(archive.files) or "nothing"
-            raise DataError(
-                f"{path}: no key {missing[0]!r}; needed are {', '.join(REQUIRED)} (found: {found})."
-            )
-        for kind in OPTIONAL:
-            held = [f"{kind}_{part}" in archive.files for part in PARTS]
-            if any(held) and not all(held):
-                raise DataError(
-                    f"{path}: {kind}_train and {kind}_test belong together; one of them is missing."
-                )
+        check_keys(str(path), archive.files)
         arrays = {}
-        for key in (*REQUIRED, *(f"{kind}_{part}" for kind in OPTIONAL for part in PARTS)):
+        for key in FIELDS:
             if key not in archive.files:
                 continue
             try:
                 arrays[key] = archive[key]
             except UNREADABLE as error:
-                raise DataError(
-                    f"{path}: key {key!r} cannot be read ({one_line(error)})."
-                ) from error
+                raise DataError(f"{path}: key {key!r} cannot be read ({_told(error)}).") from error
     return arrays
 
 
-def checked_source(
-    name: str, where: str, raw: dict[str, np.ndarray], num_classes: int | None
-) -> Source:
-    """A Source of the arrays if they are sound; `where` begins every complaint."""
-    arrays = {}
-    for part in PARTS:
-        x = checked_inputs(where, f"x_{part}", raw[f"x_{part}"])
-        arrays[f"x_{part}"] = x
-        for kind in ("y", *OPTIONAL):
-            if (key := f"{kind}_{part}") in raw:
-                arrays[key] = checked_labels(
-                    where, key, raw[key], len(x), num_classes if kind == "y" else None
-                )
-    one = arrays["x_train"]
-    other = arrays["x_test"]
-    if one.shape[1:] != other.shape[1:] or one.dtype != other.dtype:
+def check_keys(where: str, keys: Collection[str]) -> None:
+    """Complain, beginning with `where`, if a key of the format is missing."""
+    missing = [key for key in REQUIRED if key not in keys]
+    if missing:
+        found = ", ".join(keys) or "nothing"
         raise DataError(
-            f"{where}: x_train and x_test differ in kind: inputs of shape {one.shape[1:]} ({one.dtype}) "
-            f"and {other.shape[1:]} ({other.dtype})."
+            f"{where}: no key {missing[0]!r}; needed are {', '.join(REQUIRED)} (found: {found})."
+        )
+    for kind in OPTIONAL:
+        held = [f"{kind}_{subset}" in keys for subset in SUBSETS]
+        if any(held) and not all(held):
+            raise DataError(
+                f"{where}: {kind}_train and {kind}_test belong together; one of them is missing."
+            )
+
+
+def checked_source(
+    name: str, where: str, raw: Mapping[str, np.ndarray], num_classes: int | None
+) -> Source:
+    """Return a Source of the arrays if they are sound; `where` begins every complaint."""
+    arrays = {}
+    for subset in SUBSETS:
+        x = checked_inputs(where, f"x_{subset}", raw[f"x_{subset}"])
+        arrays[f"x_{subset}"] = x
+        for kind in ("y", *OPTIONAL):
+            if (key := f"{kind}_{subset}") in raw:
+                limit = num_classes if kind == "y" else None
+                arrays[key] = checked_labels(where, key, raw[key], length=len(x), num_classes=limit)
+    train = arrays["x_train"]
+    test = arrays["x_test"]
+    if train.shape[1:] != test.shape[1:] or train.dtype != test.dtype:
+        raise DataError(
+            f"{where}: x_train and x_test differ in kind: inputs of shape "
+            f"{train.shape[1:]} ({train.dtype}) and {test.shape[1:]} ({test.dtype})."
         )
     largest = max(int(arrays["y_train"].max()), int(arrays["y_test"].max()))
-    return Source(name, **arrays, num_classes=largest + 1 if num_classes is None else num_classes)
+    return Source.of(name, arrays, largest + 1 if num_classes is None else num_classes)
 
 
 def checked_inputs(where: str, key: str, x: np.ndarray) -> np.ndarray:
-    """uint8 stays; floats become float32; other integers become uint8 (pictures) or float32 (tables)."""
+    """Return inputs in the format of a source, or complain about them.
+
+    uint8 stays; floats become float32; other integers become uint8 (pictures) or float32 (tables).
+    """
     if x.ndim not in (2, 3, 4):
         raise DataError(
             f"{where}: {key} has {x.ndim} dimensions; (N, D), (N, H, W) or (N, H, W, C) is needed."
@@ -119,7 +126,8 @@ def checked_inputs(where: str, key: str, x: np.ndarray) -> np.ndarray:
             x = x.astype(np.float32)
         if not np.isfinite(x).all():
             raise DataError(
-                f"{where}: {key} holds values that are not finite in float32 (NaN, infinity or too large)."
+                f"{where}: {key} holds values that are not finite in float32 "
+                "(NaN, infinity or too large)."
             )
         return x
     if x.dtype.kind not in "iub":
@@ -128,15 +136,20 @@ def checked_inputs(where: str, key: str, x: np.ndarray) -> np.ndarray:
         return x.astype(np.float32)
     if x.min() < 0 or x.max() > 255:
         raise DataError(
-            f"{where}: {key} holds integers from {x.min()} to {x.max()}; pixels are 0 to 255 (or floats)."
+            f"{where}: {key} holds integers from {x.min()} to {x.max()}; "
+            "pixels are 0 to 255 (or floats)."
         )
     return x.astype(np.uint8)
 
 
 def checked_labels(
-    where: str, key: str, y: np.ndarray, length: int, num_classes: int | None
+    where: str, key: str, y: np.ndarray, *, length: int, num_classes: int | None
 ) -> np.ndarray:
-    """One whole number of at least 0, and below `num_classes` if that is given, for each of `length` rows."""
+    """Return labels as int64, or complain about them.
+
+    There must be one whole number for each of `length` rows, of at least 0 and, if `num_classes` is
+    given, below it.
+    """
     if y.ndim != 1:
         raise DataError(
             f"{where}: {key} has shape {y.shape}; one label a row, shape (N,), is needed."
@@ -154,6 +167,5 @@ def checked_labels(
     return y.astype(np.int64)
 
 
-def one_line(error: Exception) -> str:
-    """The first line of an error's text, or its kind if it has none."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+def _told(error: Exception) -> str:
+    return one_line(error).rstrip(".") or type(error).__name__

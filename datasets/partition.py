@@ -1,38 +1,52 @@
-"""Who gets which example: index maps by rule, pure and seeded. Numpy only."""
+"""Who gets which example: index maps by rule, pure and seeded. Numpy only.
+
+A rule of the user's own is named by its import path; it looks like those in datasets/rules.py:
+`rule(labels, num_clients, generator, *, options)` returns one index array for each client.
+"""
+
+from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from fedivon_app.core.errors import DataError
+from fedivon_app.core.registry import Registry
 from fedivon_app.datasets import rules
-from fedivon_app.datasets.base import DataError, suggestion, whole_number
+from fedivon_app.datasets.base import Source, blamed_on, no_option, whole_number
 
-if TYPE_CHECKING:
-    from fedivon_app.datasets.base import Source
+Rule = Callable[..., list[np.ndarray]]
 
-RULES: dict[str, Callable[..., list[np.ndarray]]] = {
-    "iid": rules.iid,
-    "shards": rules.shards,
-    "dirichlet": rules.dirichlet,
-    "labels": rules.held_labels,
-    "two-class": rules.two_class,
-    "heterogeneous": rules.heterogeneous,
-    "superclass": rules.superclass,
-    "natural": rules.natural,
-}
-SUPPLIED = {
-    "natural": "owners",
-    "superclass": "superclasses",
-}  # options that `split` takes from the source
-PARTITION_STREAM, HOLDOUT_STREAM, CAP_STREAM = range(3)  # independent random numbers from one seed
+RULES: Registry[Rule] = Registry(
+    "partition rule",
+    {
+        "iid": rules.iid,
+        "shards": rules.shards,
+        "dirichlet": rules.dirichlet,
+        "labels": rules.held_labels,
+        "two-class": rules.two_class,
+        "heterogeneous": rules.heterogeneous,
+        "superclass": rules.superclass,
+        "natural": rules.natural,
+    },
+)
+# options that `split` takes from the source
+SUPPLIED = {"natural": "owners", "superclass": "superclasses"}
+# independent random numbers from one seed
+PARTITION_STREAM = 0
+HOLDOUT_STREAM = 1
+CAP_STREAM = 2
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Each client's examples, as places in the source's train and test arrays, and the training examples held out."""
+    """Each client's examples, and the training examples that are held out.
+
+    All are places in the source's train and test arrays.
+    """
 
     train: list[np.ndarray]
     test: list[np.ndarray]
@@ -40,40 +54,49 @@ class Split:
 
 
 def options_of(rule: str) -> set[str]:
-    """The names of the options that a rule takes."""
+    """Return the names of the options that a rule takes."""
     return {parameter.name for parameter in _options(rule)}
 
 
 def partition(
     rule: str, labels: np.ndarray, num_clients: int, seed: int, **options: Any
 ) -> list[np.ndarray]:
-    """One sorted int64 array of places in `labels` for each client; disjoint, none empty."""
+    """Divide examples among clients by a rule.
+
+    Return one sorted int64 array of places in `labels` for each client; they are disjoint, and none
+    is empty.
+    """
     _check_options(rule, options)
     labels = np.asarray(labels)
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
         raise DataError(
-            f"labels must be one whole number an example, not {labels.dtype} of shape {labels.shape}."
+            "labels must be one whole number an example, "
+            f"not {labels.dtype} of shape {labels.shape}."
         )
     whole_number(num_clients, "num_clients", 1)
     if num_clients > len(labels):
         raise DataError(
             f"{num_clients} clients are more than the {len(labels)} examples to divide among them."
         )
-    parts = RULES[rule](labels, num_clients, _generator(seed, PARTITION_STREAM), **options)
+    generator = _generator(seed, PARTITION_STREAM)
+    if rule in RULES:
+        parts = RULES[rule](labels, num_clients, generator, **options)
+    else:
+        parts = _own_parts(rule, labels, num_clients, generator, options)
     return [np.sort(part).astype(np.int64) for part in parts]
 
 
 def matching_test(
     train_labels_by_client: Sequence[np.ndarray], test_labels: np.ndarray
 ) -> list[np.ndarray]:
-    """For each client, the test examples whose label (or subclass) occurs in its training data."""
+    """Return, for each client, the test examples whose label (or subclass) it has in training."""
     return [
         np.flatnonzero(np.isin(test_labels, np.unique(held))) for held in train_labels_by_client
     ]
 
 
 def split(
-    source: "Source",
+    source: Source,
     rule: str,
     num_clients: int,
     seed: int,
@@ -82,8 +105,11 @@ def split(
     max_examples: int | None = None,
     **options: Any,
 ) -> Split:
-    """Hold out some training examples, divide the rest by the rule, cap each client's at `max_examples`, and give each
-    client its test examples: its own (`natural`), those of its subclasses (`superclass`), else those of its labels."""
+    """Divide a source: hold out some training examples, and give the rest to clients by the rule.
+
+    Each client's training examples are capped at `max_examples`. Its test examples are its own
+    (`natural`), those of its subclasses (`superclass`), or else those of its labels.
+    """
     if given := set(options) & {SUPPLIED.get(rule)}:
         raise DataError(f"rule {rule}: {given.pop()} comes from the source and cannot be set.")
     labels, test_labels = _labels(source, rule)
@@ -92,15 +118,13 @@ def split(
         raise DataError(
             f"holdout is {holdout}, but there are only {len(labels)} training examples."
         )
-    order = (
-        _generator(seed, HOLDOUT_STREAM).permutation(len(labels))
-        if holdout
-        else np.arange(len(labels))
-    )
+    order = np.arange(len(labels))
+    if holdout:
+        order = _generator(seed, HOLDOUT_STREAM).permutation(len(labels))
     held_out = np.sort(order[:holdout])
     pool = np.sort(order[holdout:])
     if rule == "natural":
-        options["owners"] = source.owner_train[pool]
+        options["owners"] = np.asarray(source.owner_train)[pool]
     if rule == "superclass":
         options["superclasses"] = _superclasses(labels, source.y_train)
     train = [pool[part] for part in partition(rule, labels[pool], num_clients, seed, **options)]
@@ -115,7 +139,7 @@ def split(
     return Split(train, test, held_out)
 
 
-def _labels(source: "Source", rule: str) -> tuple[np.ndarray, np.ndarray]:
+def _labels(source: Source, rule: str) -> tuple[np.ndarray, np.ndarray]:
     """The train and test labels that the rule divides by."""
     if rule == "natural" and source.owner_train is None:
         raise DataError(
@@ -125,8 +149,8 @@ def _labels(source: "Source", rule: str) -> tuple[np.ndarray, np.ndarray]:
         return np.asarray(source.y_train), np.asarray(source.y_test)
     if source.subclass_train is None:
         raise DataError(
-            f"rule superclass needs a source with subclasses, such as cifar100 with labels superclass; {source.name} "
-            "has none."
+            "rule superclass needs a source with subclasses, such as cifar100 with labels "
+            f"superclass; {source.name} has none."
         )
     return np.asarray(source.subclass_train), np.asarray(source.subclass_test)
 
@@ -142,19 +166,46 @@ def _superclasses(subclasses: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return table
 
 
+def _own_parts(
+    rule: str,
+    labels: np.ndarray,
+    num_clients: int,
+    generator: np.random.Generator,
+    options: dict[str, Any],
+) -> list[np.ndarray]:
+    """What the user's own rule returns, if it is one non-empty array a client, all disjoint."""
+    what = f"partition rule {rule!r}"
+    with blamed_on(what):
+        returned = RULES.find(rule)(labels, num_clients, generator, **options)
+        parts = [np.asarray(part) for part in returned]
+    if len(parts) != num_clients:
+        raise DataError(f"{what} returned {len(parts)} parts for {num_clients} clients.")
+    for client, part in enumerate(parts):
+        if part.ndim != 1 or part.dtype.kind not in "iu" or not len(part):
+            raise DataError(
+                f"{what}: the part of client {client} must be a list of at least one place in "
+                f"labels, not {part.dtype} of shape {part.shape}."
+            )
+    places = np.concatenate([part.astype(np.int64) for part in parts])
+    if places.min() < 0 or places.max() >= len(labels):
+        raise DataError(
+            f"{what} returned places from {places.min()} to {places.max()}, "
+            f"but those in labels are 0 to {len(labels) - 1}."
+        )
+    if len(np.unique(places)) < len(places):
+        raise DataError(f"{what} gave an example away twice; the clients' parts must be disjoint.")
+    return parts
+
+
 def _options(rule: str) -> list[inspect.Parameter]:
-    if rule not in RULES:
-        raise DataError(f"there is no partition rule {rule!r}; {suggestion(rule, RULES)}")
-    parameters = inspect.signature(RULES[rule]).parameters.values()
+    parameters = inspect.signature(RULES.find(rule)).parameters.values()
     return [parameter for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
 
 
 def _check_options(rule: str, options: dict[str, Any]) -> None:
     known = options_of(rule)
     if unknown := sorted(set(options) - known):
-        raise DataError(
-            f"partition rule {rule} has no option {unknown[0]!r}; {suggestion(unknown[0], known)}"
-        )
+        raise no_option(f"partition rule {rule}", unknown[0], known)
     for parameter in _options(rule):
         if parameter.default is parameter.empty and parameter.name not in options:
             raise DataError(f"partition rule {rule} needs the option {parameter.name}.")

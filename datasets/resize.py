@@ -1,16 +1,24 @@
-"""Pictures brought to a model's size and channels, the same way wherever they come from: by Pillow, bilinear."""
+"""Pictures brought to a model's size and channels, always the same way: by Pillow, bilinear."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedivon_app.datasets.base import DataError
+from fedivon_app.core.errors import DataError
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}  # Pillow's, by the number of channels
 
 
 def fit(where: str, rows: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Rows of a source for a model with inputs of `shape`: bytes of pictures are resized, all else must fit."""
+    """Return rows of a source for a model with inputs of `shape`.
+
+    Bytes of pictures are resized; all else must fit, or the complaint begins with `where`.
+    """
     from PIL import Image
 
     found = (*rows.shape[1:], 1) if rows.ndim == 3 else rows.shape[1:]
@@ -19,14 +27,13 @@ def fit(where: str, rows: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     if len(shape) == 3 and rows.dtype == np.uint8 and rows.ndim > 2 and found[2] in MODES:
         pictures = rows[..., 0] if rows.ndim == 4 and found[2] == 1 else rows
         return np.stack([resize(Image.fromarray(picture), shape) for picture in pictures])
-    expected, given = (" x ".join(map(str, one)) for one in (shape, found))
     raise DataError(
-        f"{where}: its inputs are {given} ({rows.dtype}), but the model takes {expected}"
+        f"{where}: its inputs are {_by(found)} ({rows.dtype}), but the model takes {_by(shape)}"
     )
 
 
-def resize(image: Any, shape: tuple[int, ...]) -> np.ndarray:
-    """A Pillow image in the model's channels and size, (H, W, C)."""
+def resize(image: Image.Image, shape: tuple[int, ...]) -> np.ndarray:
+    """Return a Pillow image in the model's channels and size, (H, W, C)."""
     from PIL import Image
 
     height, width, channels = shape
@@ -38,3 +45,7 @@ def resize(image: Any, shape: tuple[int, ...]) -> np.ndarray:
     if converted.size != (width, height):
         converted = converted.resize((width, height), Image.Resampling.BILINEAR)
     return np.asarray(converted).reshape(shape)
+
+
+def _by(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape))

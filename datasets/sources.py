@@ -1,24 +1,31 @@
 """Data sets by name.
 
-`load` reads a source once, keeps it below <root>/arrays as memory-mapped `.npy` files and returns the same object for
-the same arguments. A known data set is taken from <root>/<name>.npz if that file exists (CIFAR-100 with superclasses
-from <root>/cifar100-superclass.npz), else from torchvision's files below <root>.
+`load` reads a source once, keeps it below <root>/arrays as memory-mapped `.npy` files and returns
+the same object for the same arguments. A known data set is taken from <root>/<name>.npz if that
+file exists (CIFAR-100 with superclasses from <root>/cifar100-superclass.npz), else from
+torchvision's files below <root>. A reader of the user's own is named by its import path; see
+datasets/own_source.py.
 """
+
+from __future__ import annotations
 
 import functools
 import hashlib
 import inspect
 import os
-from collections.abc import Callable, Iterable
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedivon_app.core.errors import DataError
+from fedivon_app.core.registry import Registry
+from fedivon_app.core.text import did_you_mean
 from fedivon_app.datasets import builtin, cache, image_folder, npz, vision
-from fedivon_app.datasets.base import DataError, Source, suggestion
+from fedivon_app.datasets.base import Source, no_option
+from fedivon_app.datasets.own_source import OFFERED, OwnReader
 
 if TYPE_CHECKING:
     import torch
@@ -27,12 +34,6 @@ __all__ = ["SOURCES", "DataError", "Source", "default_root", "inputs", "load", "
 
 FORMAT = 2  # of the stored arrays; part of their key
 SCALINGS = ("raw", "unit", "signed")
-COMMON = {
-    "root",
-    "path",
-    "num_clients",
-    "seed",
-}  # offered to every source; those that it takes are used
 VISION = ("mnist", "fmnist", "emnist-letters", "svhn", "cifar10", "cifar100")
 CLASS_NAMES = {  # of data sets whose labels are not their own names
     "fmnist": (
@@ -62,27 +63,64 @@ CLASS_NAMES = {  # of data sets whose labels are not their own names
     "emnist-letters": tuple("ABCDEFGHIJKLMNOPQRSTUVWXYZ"),
 }
 
-SOURCES: dict[str, Callable[..., Source]] = {
-    "digits": builtin.digits,
-    "synthetic": builtin.synthetic,
-    "npz": npz.npz,
-    "image-folder": image_folder.image_folder,
-    **{name: functools.partial(vision.read, name) for name in VISION},
-}
+Reader = Callable[..., Source]
+
+SOURCES: Registry[Reader] = Registry(
+    "data source",
+    {
+        "digits": builtin.digits,
+        "synthetic": builtin.synthetic,
+        "npz": npz.npz,
+        "image-folder": image_folder.image_folder,
+        **{name: functools.partial(vision.read, name) for name in VISION},
+    },
+)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What is to be read: a source's name, its reader with arguments, the stamp of its files."""
+
+    name: str
+    reader: Reader
+    arguments: tuple[tuple[str, Any], ...]
+    stamp: str
+
+    @property
+    def folder(self) -> str:
+        """Return the name of the folder in which the arrays are kept."""
+        own = isinstance(self.reader, OwnReader)
+        if own:
+            kept = [(key, repr(value)) for key, value in self.arguments if key != "root"]
+        else:
+            dropped = ("root", "download")
+            kept = [(key, str(value)) for key, value in self.arguments if key not in dropped]
+        described = repr((FORMAT, self.name, kept, self.stamp))
+        key = hashlib.sha256(described.encode()).hexdigest()[:16]
+        return f"{self.name.replace(':', '-')}-{key}"
+
+    def read(self) -> Source:
+        """Read the source."""
+        source = self.reader(**dict(self.arguments))
+        names = CLASS_NAMES.get(self.name, source.class_names)
+        return replace(source, name=self.name, class_names=names)
 
 
 def default_root() -> Path:
-    """Where data sets are kept: $FEDIVON_DATA, or ~/.cache/fedivon-data."""
+    """Return where data sets are kept: $FEDIVON_DATA, or ~/.cache/fedivon-data."""
     return Path(os.environ.get("FEDIVON_DATA") or "~/.cache/fedivon-data").expanduser()
 
 
 def options_of(name: str) -> set[str]:
-    """The options that a source takes, beside path, num_clients and seed."""
-    return set(_parameters(name)) - COMMON
+    """Return the names of the options that a source takes, beside path, num_clients and seed."""
+    if name not in SOURCES:
+        return OwnReader(name, SOURCES.find(name)).options
+    return set(_defaults(name)) - set(OFFERED)
 
 
 def load(
     name: str,
+    /,
     root: str | Path | None = None,
     *,
     path: str | Path | None = None,
@@ -90,52 +128,33 @@ def load(
     seed: int = 0,
     **options: Any,
 ) -> Source:
-    """The source of this name; see SOURCES, and the function of each for its options.
+    """Return the source of this name or import path.
 
-    `path` is the user's file or folder (`npz`, `image-folder`); `num_clients` and `seed` matter to `synthetic` alone.
+    SOURCES has the names, and the signature of each function there its options.
+    `path` is the user's file or folder (`npz`, `image-folder`); `num_clients` and `seed` matter to
+    `synthetic`, and to readers of the user's own that take them.
     """
-    defaults = _parameters(name)
-    if unknown := sorted(set(options) - options_of(name)):
-        raise DataError(
-            f"source {name} has no option {unknown[0]!r}; {suggestion(unknown[0], options_of(name))}"
-        )
-    if path is not None and "path" not in defaults:
-        raise DataError(
-            f"source {name} takes no path; for a file of your own use npz, for a folder image-folder."
-        )
     place = Path(root or default_root()).expanduser().absolute()
-    where = None if path is None else Path(path).expanduser().absolute()
-    offered = {"root": place, "path": where, "num_clients": num_clients, "seed": seed}
-    arguments = (
-        defaults | {key: value for key, value in offered.items() if key in defaults} | options
-    )
-    reader = SOURCES[name]
-    files = []
-    if name in VISION:
-        archive = place / f"{vision.variant(name, arguments['labels'])}.npz"
-        if archive.is_file():
-            classes = vision.VISION_SETS[archive.stem].num_classes
-            reader = npz.npz
-            arguments = {"path": archive, "num_classes": classes}
-            files = [archive]
-        else:
-            files = vision.files(name, **arguments)
-    elif where is not None:
-        files = image_folder.files(where) if name == "image-folder" else [where]
-    return _load(
-        name, reader, place, tuple(sorted(map(_hashable, arguments.items()))), _stamp(files)
-    )
+    offered = {
+        "root": place,
+        "path": None if path is None else Path(path).expanduser().absolute(),
+        "num_clients": num_clients,
+        "seed": seed,
+    }
+    reading = _known if name in SOURCES else _own
+    return _load(reading(name, offered, options), place)
 
 
-def inputs(x: np.ndarray, scaling: str) -> "torch.Tensor":
-    """Inputs of a network, float32: (N, C, H, W) for pictures, (N, D) for tables.
+def inputs(x: np.ndarray, scaling: str) -> torch.Tensor:
+    """Return inputs of a network, float32: (N, C, H, W) for pictures, (N, D) for tables.
 
-    Scaling of bytes: `raw` 0 to 255, `unit` x/255, `signed` (x/255 - 0.5)/0.5. Floats are passed as they are.
+    Bytes are scaled: `raw` 0 to 255, `unit` x/255, `signed` (x/255 - 0.5)/0.5. Floats are passed as
+    they are.
     """
     import torch
 
     if scaling not in SCALINGS:
-        raise DataError(f"there is no scaling {scaling!r}; {suggestion(scaling, SCALINGS)}")
+        raise DataError(f"there is no scaling {scaling!r}: {did_you_mean(scaling, SCALINGS)}")
     pictures = x[..., np.newaxis] if x.ndim == 3 else x
     channels_first = np.moveaxis(pictures, -1, 1)
     tensor = torch.from_numpy(np.array(channels_first, dtype=np.float32, order="C"))
@@ -146,10 +165,42 @@ def inputs(x: np.ndarray, scaling: str) -> "torch.Tensor":
     return tensor
 
 
-def _parameters(name: str) -> dict[str, Any]:
-    """The keyword parameters of a source, with their defaults."""
-    if name not in SOURCES:
-        raise DataError(f"there is no source {name!r}; {suggestion(name, SOURCES)}")
+def _known(name: str, offered: dict[str, Any], options: dict[str, Any]) -> Reading:
+    defaults = _defaults(name)
+    if unknown := sorted(set(options) - options_of(name)):
+        raise no_option(f"data source {name}", unknown[0], options_of(name))
+    path = offered["path"]
+    if path is not None and "path" not in defaults:
+        raise DataError(
+            f"data source {name} takes no path; "
+            "for a file of your own use npz, for a folder image-folder."
+        )
+    taken = {key: value for key, value in offered.items() if key in defaults}
+    arguments = defaults | taken | options
+    reader = SOURCES[name]
+    files: Sequence[str | Path] = []
+    if name in VISION:
+        archive = offered["root"] / f"{vision.variant(name, arguments['labels'])}.npz"
+        if archive.is_file():
+            reader = npz.npz
+            classes = vision.VISION_SETS[archive.stem].num_classes
+            arguments = {"path": archive, "num_classes": classes}
+            files = [archive]
+        else:
+            files = vision.files(name, **arguments)
+    elif path is not None:
+        files = image_folder.files(path) if name == "image-folder" else [path]
+    return Reading(name, reader, _hashable(arguments), cache.stamp(files))
+
+
+def _own(name: str, offered: dict[str, Any], options: dict[str, Any]) -> Reading:
+    reader = OwnReader(name, SOURCES.find(name))
+    arguments = reader.arguments(offered, options)
+    return Reading(name, reader, _hashable(arguments), reader.stamp(arguments))
+
+
+def _defaults(name: str) -> dict[str, Any]:
+    """The keyword parameters of a known source, with their defaults."""
     parameters = inspect.signature(SOURCES[name]).parameters.values()
     return {
         parameter.name: parameter.default
@@ -158,36 +209,21 @@ def _parameters(name: str) -> dict[str, Any]:
     }
 
 
-def _hashable(item: tuple[str, Any]) -> tuple[str, Any]:
-    key, value = item
-    value = tuple(value) if isinstance(value, list) else value
-    try:
-        hash(value)
-    except TypeError:
-        raise DataError(
-            f"option {key} of a source must be a plain value or a list of them, not {value!r}."
-        ) from None
-    return key, value
-
-
-def _stamp(files: Iterable[str | Path]) -> str:
-    """A digest of the files' names, sizes and times of change, so that a changed file is read anew."""
-    digest = hashlib.sha256()
-    for file in files:
-        with suppress(OSError):  # a missing file is the reader's to complain of
-            status = os.stat(file)
-            digest.update(
-                f"{file} {status.st_size} {status.st_mtime_ns}\n".encode(errors="surrogateescape")
-            )
-    return digest.hexdigest()
+def _hashable(arguments: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """The arguments as sorted pairs, lists as tuples."""
+    pairs = []
+    for key, value in sorted(arguments.items()):
+        kept = tuple(value) if isinstance(value, list) else value
+        try:
+            hash(kept)
+        except TypeError:
+            raise DataError(
+                f"option {key} of a source must be a plain value or a list of them, not {kept!r}."
+            ) from None
+        pairs.append((key, kept))
+    return tuple(pairs)
 
 
 @functools.lru_cache(maxsize=16)
-def _load(
-    name: str, reader: Callable, root: Path, arguments: tuple[tuple[str, Any], ...], stamp: str
-) -> Source:
-    kept = [(key, str(value)) for key, value in arguments if key not in ("root", "download")]
-    key = hashlib.sha256(repr((FORMAT, name, kept, stamp)).encode()).hexdigest()[:16]
-    names = {"class_names": CLASS_NAMES[name]} if name in CLASS_NAMES else {}
-    build = lambda: replace(reader(**dict(arguments)), name=name, **names)  # noqa: E731
-    return cache.cached(root / "arrays" / f"{name}-{key}", build)
+def _load(reading: Reading, root: Path) -> Source:
+    return cache.cached(root / "arrays" / reading.folder, reading.read)

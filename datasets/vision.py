@@ -1,4 +1,7 @@
-"""torchvision's data sets, read into arrays. Files on disk come first; what is missing is fetched once."""
+"""torchvision's data sets, read into arrays.
+
+Files on disk come first; what is missing is fetched once.
+"""
 
 import functools
 import logging
@@ -6,93 +9,113 @@ import pickle
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from fedivon_app.datasets.base import DataError, Source, suggestion
+from fedivon_app.core.errors import DataError
+from fedivon_app.core.text import did_you_mean
+from fedivon_app.datasets.base import SUBSETS, Source
 from fedivon_app.datasets.cache import locked
 
 log = logging.getLogger(__name__)
 DOWNLOAD_TIMEOUT = 30.0  # seconds without an answer
-PARTS = ("train", "test")
 IDX_FILES = (
     "train-images-idx3-ubyte",
     "train-labels-idx1-ubyte",
     "t10k-images-idx3-ubyte",
     "t10k-labels-idx1-ubyte",
 )
-Part = tuple[np.ndarray, np.ndarray, np.ndarray | None]  # x, y, subclass
 
 
-def grey(data: Any, folder: Path, part: str) -> Part:
-    """MNIST and Fashion-MNIST: as they are."""
-    return data.data.numpy(), data.targets.numpy(), None
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """The arrays of one subset, `train` or `test`, of a data set."""
+
+    x: np.ndarray
+    y: np.ndarray
+    subclass: np.ndarray | None = None
 
 
-def letters(data: Any, folder: Path, part: str) -> Part:
-    """EMNIST letters: stored transposed, with labels 1 to 26."""
-    return data.data.numpy().transpose(0, 2, 1), data.targets.numpy() - 1, None
+def grey(data: Any, folder: Path, subset: str) -> Examples:
+    """Return MNIST's or Fashion-MNIST's arrays as they are."""
+    return Examples(data.data.numpy(), data.targets.numpy())
 
 
-def house_numbers(data: Any, folder: Path, part: str) -> Part:
-    """SVHN: channels first in torchvision's array."""
-    return data.data.transpose(0, 2, 3, 1), data.labels, None
+def letters(data: Any, folder: Path, subset: str) -> Examples:
+    """Return EMNIST's letters, which are stored transposed, with labels 1 to 26."""
+    return Examples(data.data.numpy().transpose(0, 2, 1), data.targets.numpy() - 1)
 
 
-def colour(data: Any, folder: Path, part: str) -> Part:
-    """CIFAR-10, and CIFAR-100 with its 100 labels."""
-    return data.data, np.asarray(data.targets), None
+def house_numbers(data: Any, folder: Path, subset: str) -> Examples:
+    """Return SVHN's arrays; torchvision has their channels first."""
+    return Examples(data.data.transpose(0, 2, 3, 1), data.labels)
 
 
-def superclasses(data: Any, folder: Path, part: str) -> Part:
-    """CIFAR-100 with its 20 superclasses, which the original files hold beside the fine labels."""
-    with open(folder / part, "rb") as file:  # torchvision has just checked its md5 sum
+def colour(data: Any, folder: Path, subset: str) -> Examples:
+    """Return the arrays of CIFAR-10, or of CIFAR-100 with its 100 labels."""
+    return Examples(data.data, np.asarray(data.targets))
+
+
+def superclasses(data: Any, folder: Path, subset: str) -> Examples:
+    """Return CIFAR-100 with its 20 superclasses, which the files hold beside the fine labels."""
+    with open(folder / subset, "rb") as file:  # torchvision has just checked its md5 sum
         coarse = pickle.load(file, encoding="latin1")["coarse_labels"]
-    return data.data, np.asarray(coarse), np.asarray(data.targets)
+    return Examples(data.data, np.asarray(coarse), np.asarray(data.targets))
 
 
 @dataclass(frozen=True)
 class VisionSet:
-    """A data set of torchvision: its class, what it reads below the root, and what a person would fetch."""
+    """A data set of torchvision.
+
+    It has the name of its class, what it reads below the root, and what a person would fetch.
+    """
 
     class_name: str
     num_classes: int
-    arrays: Callable[[Any, Path, str], Part]
+    arrays: Callable[[Any, Path, str], Examples]
     folder: str  # of the files, below the root
     files: tuple[str, ...]
     fetch: str  # what to fetch, and from where
     place: str  # where to put what was fetched, below the root; torchvision unpacks it
-    arguments: Callable[[str], dict[str, Any]] = lambda part: {"train": part == "train"}
+    arguments: Callable[[str], dict[str, Any]] = lambda subset: {"train": subset == "train"}
 
 
 MNIST_URL = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 FASHION_URL = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
 IDX_NAMES = ", ".join(f"{name}.gz" for name in IDX_FILES)
 CIFAR10_FILES = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch", "batches.meta")
-CIFAR100 = {
-    "class_name": "CIFAR100",
-    "folder": "cifar-100-python",
-    "files": ("train", "test", "meta"),
-    "fetch": "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
-    "place": "",
-}
+CIFAR100 = VisionSet(
+    class_name="CIFAR100",
+    num_classes=100,
+    arrays=colour,
+    folder="cifar-100-python",
+    files=("train", "test", "meta"),
+    fetch="https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
+    place="",
+)
 
 VISION_SETS = {
     "mnist": VisionSet(
-        "MNIST", 10, grey, "MNIST/raw", IDX_FILES, f"{IDX_NAMES} from {MNIST_URL}", "MNIST/raw"
+        class_name="MNIST",
+        num_classes=10,
+        arrays=grey,
+        folder="MNIST/raw",
+        files=IDX_FILES,
+        fetch=f"{IDX_NAMES} from {MNIST_URL}",
+        place="MNIST/raw",
     ),
     "fmnist": VisionSet(
-        "FashionMNIST",
-        10,
-        grey,
-        "FashionMNIST/raw",
-        IDX_FILES,
-        f"{IDX_NAMES} from {FASHION_URL}",
-        "FashionMNIST/raw",
+        class_name="FashionMNIST",
+        num_classes=10,
+        arrays=grey,
+        folder="FashionMNIST/raw",
+        files=IDX_FILES,
+        fetch=f"{IDX_NAMES} from {FASHION_URL}",
+        place="FashionMNIST/raw",
     ),
     "emnist-letters": VisionSet(
         class_name="EMNIST",
@@ -100,13 +123,13 @@ VISION_SETS = {
         arrays=letters,
         folder="EMNIST/raw",
         files=tuple(
-            f"emnist-letters-{part}-{kind}-ubyte"
-            for part in PARTS
+            f"emnist-letters-{subset}-{kind}-ubyte"
+            for subset in SUBSETS
             for kind in ("images-idx3", "labels-idx1")
         ),
         fetch="https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip",
         place="EMNIST/raw",
-        arguments=lambda part: {"split": "letters", "train": part == "train"},
+        arguments=lambda subset: {"split": "letters", "train": subset == "train"},
     ),
     "svhn": VisionSet(
         class_name="SVHN",
@@ -116,7 +139,7 @@ VISION_SETS = {
         files=("train_32x32.mat", "test_32x32.mat"),
         fetch="train_32x32.mat, test_32x32.mat from http://ufldl.stanford.edu/housenumbers/",
         place="",
-        arguments=lambda part: {"split": part},
+        arguments=lambda subset: {"split": subset},
     ),
     "cifar10": VisionSet(
         class_name="CIFAR10",
@@ -127,40 +150,47 @@ VISION_SETS = {
         fetch="https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
         place="",
     ),
-    "cifar100": VisionSet(num_classes=100, arrays=colour, **CIFAR100),
-    "cifar100-superclass": VisionSet(num_classes=20, arrays=superclasses, **CIFAR100),
+    "cifar100": CIFAR100,
+    "cifar100-superclass": replace(CIFAR100, num_classes=20, arrays=superclasses),
 }
 
 
 def read(name: str, *, root: Path, labels: str = "fine", download: bool = True) -> Source:
-    """The data set from its files below `root`; CIFAR-100 with `labels` `fine` or `superclass`."""
+    """Read a data set from its files below `root`.
+
+    `labels` is `fine` or, for CIFAR-100, `superclass`. `download` says whether `files`, which comes
+    first, may fetch what is missing.
+    """
     what = VISION_SETS[variant(name, labels)]
-    arrays = {}
-    for part in PARTS:
+    folder = root / what.folder
+    arrays: dict[str, np.ndarray] = {}
+    for subset in SUBSETS:
         try:
-            x, y, subclass = what.arrays(
-                open_part(what, root, part, download=False), root / what.folder, part
-            )
+            held = what.arrays(open_subset(what, root, subset, download=False), folder, subset)
         except DataError:
             raise
-        except Exception as error:  # whatever torchvision, pickle or scipy say of a file that is not what it should be
+        # whatever torchvision, pickle or scipy say of a file that is not what it should be
+        except Exception as error:
             raise DataError(
-                f"{name}: the {part} files in {root / what.folder} are damaged ({type(error).__name__}); "
+                f"{name}: the {subset} files in {folder} are damaged ({type(error).__name__}); "
                 f"delete them and fetch {what.fetch} again."
             ) from error
+        x = held.x
+        y = held.y
         if not len(x) == len(y) > 0 or y.min() < 0 or y.max() >= what.num_classes:
             raise DataError(
-                f"{name}: the {part} files in {root / what.folder} do not fit together: {len(x)} pictures and {len(y)} "
-                f"labels, which must be 0 to {what.num_classes - 1}."
+                f"{name}: the {subset} files in {folder} do not fit together: {len(x)} pictures "
+                f"and {len(y)} labels, which must be 0 to {what.num_classes - 1}."
             )
-        arrays |= {f"x_{part}": np.ascontiguousarray(x), f"y_{part}": y.astype(np.int64)}
-        if subclass is not None:
-            arrays[f"subclass_{part}"] = subclass.astype(np.int64)
-    return Source(name, **arrays, num_classes=what.num_classes)
+        arrays[f"x_{subset}"] = np.ascontiguousarray(x)
+        arrays[f"y_{subset}"] = y.astype(np.int64)
+        if held.subclass is not None:
+            arrays[f"subclass_{subset}"] = held.subclass.astype(np.int64)
+    return Source.of(name, arrays, num_classes=what.num_classes)
 
 
 def files(name: str, *, root: Path, labels: str = "fine", download: bool = True) -> list[Path]:
-    """The files of the data set below `root`, fetched first if one is missing."""
+    """Return the files of a data set below `root`, which are fetched first if one is missing."""
     entry = variant(name, labels)
     if not complete(entry, root):
         fetch(entry, root, download)
@@ -168,13 +198,13 @@ def files(name: str, *, root: Path, labels: str = "fine", download: bool = True)
 
 
 def complete(entry: str, root: Path) -> bool:
-    """Whether all files of the data set are there."""
+    """Tell whether all files of a data set are there."""
     what = VISION_SETS[entry]
     return all((root / what.folder / file).is_file() for file in what.files)
 
 
 def variant(name: str, labels: str) -> str:
-    """The entry of VISION_SETS: a data set's name, or `<name>-superclass`."""
+    """Return the entry of VISION_SETS: a data set's name, or `<name>-superclass`."""
     entry = name if labels == "fine" else f"{name}-{labels}"
     if entry not in VISION_SETS:
         known = [
@@ -182,16 +212,19 @@ def variant(name: str, labels: str) -> str:
             for kind in ("fine", "superclass")
             if kind == "fine" or f"{name}-{kind}" in VISION_SETS
         ]
-        raise DataError(f"{name} has no labels {labels!r}; {suggestion(labels, known)}")
+        raise DataError(f"{name} has no labels {labels!r}: {did_you_mean(labels, known)}")
     return entry
 
 
 def fetch(entry: str, root: Path, download: bool) -> None:
-    """Let torchvision download the data set, or unpack what was put in place; or say what a person should fetch."""
+    """Let torchvision download a data set, or unpack what was put in place.
+
+    Where that fails, the error says what a person should fetch.
+    """
     what = VISION_SETS[entry]
     advice = (
-        f"fetch {what.fetch} into {root / what.place} (or put the arrays x_train, y_train, x_test, y_test "
-        f"into {root / entry}.npz)."
+        f"fetch {what.fetch} into {root / what.place} (or put the arrays x_train, y_train, "
+        f"x_test, y_test into {root / entry}.npz)."
     )
     if not download:
         raise DataError(f"{entry}: not in {root}, and download is off; {advice}")
@@ -201,8 +234,8 @@ def fetch(entry: str, root: Path, download: bool) -> None:
             if complete(entry, root):  # another process has fetched it meanwhile
                 return
             log.warning("%s is not in %s: downloading it", entry, root)
-            for part in PARTS:
-                open_part(what, root, part, download=True)
+            for subset in SUBSETS:
+                open_subset(what, root, subset, download=True)
     except DataError:
         raise
     except Exception as error:  # torchvision lets errors of sockets, archives and its own through
@@ -211,19 +244,18 @@ def fetch(entry: str, root: Path, download: bool) -> None:
         ) from error
 
 
-def open_part(what: VisionSet, root: Path, part: str, download: bool) -> Any:
-    """torchvision's object for one part."""
-    return getattr(torchvision_datasets(), what.class_name)(
-        str(root), download=download, **what.arguments(part)
-    )
+def open_subset(what: VisionSet, root: Path, subset: str, *, download: bool) -> Any:
+    """Return torchvision's object for `train` or `test`."""
+    kind = getattr(torchvision_datasets(), what.class_name)
+    return kind(str(root), download=download, **what.arguments(subset))
 
 
 @functools.cache
 def torchvision_datasets() -> ModuleType:
-    """`torchvision.datasets`, also where torchvision's compiled operators do not match the torch that is installed.
+    """Return `torchvision.datasets`, also where its compiled operators do not match the torch here.
 
-    torchvision registers shapes for its own `nms` and `qnms` on import and fails if they do not exist. No data set
-    uses them, so declaring the two is enough.
+    torchvision registers shapes for its own `nms` and `qnms` on import and fails if they do not
+    exist. No data set uses them, so declaring the two is enough.
     """
     try:
         try:
@@ -237,15 +269,20 @@ def torchvision_datasets() -> ModuleType:
         raise DataError(
             f"torchvision cannot be imported ({error}); this data set needs it."
         ) from error
-    return datasets
+    module: ModuleType = datasets
+    return module
 
 
 @functools.cache
 def declare_operators() -> Any:
-    """The library of declared operators; the cache keeps it alive, and with it the declarations."""
+    """Declare torchvision's operators, and return the library that holds the declarations.
+
+    They live as long as the library does, which the cache keeps.
+    """
     import torch
 
-    library = torch.library.Library("torchvision", "DEF")
+    new_library: Any = torch.library.Library  # its methods have no types
+    library = new_library("torchvision", "DEF")
     for operator in ("nms", "qnms"):
         library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     return library
@@ -253,7 +290,7 @@ def declare_operators() -> Any:
 
 @contextmanager
 def patience(seconds: float) -> Iterator[None]:
-    """Give up on a connection that is silent for so long: torchvision itself would wait for ever."""
+    """Give up on a connection that is silent for so long: torchvision would wait for ever."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(seconds)
     try:

@@ -1,4 +1,4 @@
-"""Exits 0 if who listens at the URL says that it is well: health.py URL [CA]."""
+"""Exits 0 if the server at a URL says that it is well: health.py URL [CA]."""
 
 import ssl
 import sys

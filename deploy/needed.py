@@ -1,4 +1,7 @@
-"""What a pyproject.toml wants to be installed before the project itself can be, in place and without a network."""
+"""Prints what must be installed before a project can be, in place and without a network.
+
+It is called with the path of the project's pyproject.toml.
+"""
 
 import sys
 import tomllib

@@ -7,13 +7,24 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+import numpy as np
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    Context,
+    Message,
+    MetricRecord,
+    RecordDict,
+)
 from flwr.clientapp import ClientApp
 
 from fedivon_app import logs
 from fedivon_app.clients.base import PosteriorClient
 from fedivon_app.core import heap
-from fedivon_app.core.settings import Settings
+from fedivon_app.core.errors import FedIvonError
+from fedivon_app.core.settings import AnySettings
+from fedivon_app.core.text import one_line
 from fedivon_app.datasets.loading import partition_of
 from fedivon_app.methods import method, settings_of
 
@@ -21,76 +32,91 @@ app = ClientApp()
 
 
 @lru_cache(maxsize=4)
-def _settings(text: str) -> Settings:
+def _settings(text: str) -> AnySettings:
     return settings_of(json.loads(text)["strategy"]).model_validate_json(text)
 
 
-def _client(message: Message, context: Context) -> tuple[PosteriorClient, dict[str, Any]]:
-    config = dict(message.content["config"])
-    settings = _settings(config.pop("settings"))
+def _config(message: Message) -> dict[str, Any]:
+    config = message.content["config"]
+    assert isinstance(config, ConfigRecord)
+    return dict(config)
+
+
+def _client(config: dict[str, Any], context: Context) -> PosteriorClient[Any, Any]:
+    """Return the client of the method that the message's settings name, on this node's data."""
+    settings = _settings(config["settings"])
     own = context.node_config.get("state-path")
-    partition = partition_of(settings, context.node_config)
-    client = method(settings.strategy).client(
-        settings, partition, context.state, Path(own) if own else None
+    return method(settings.strategy).client(
+        settings,
+        partition_of(settings, context.node_config),
+        context.state,
+        Path(str(own)) if own else None,
     )
-    return client, config
 
 
-def _parameters(message: Message, config: dict[str, Any]) -> list:
+def _parameters(message: Message, config: dict[str, Any]) -> list[np.ndarray]:
+    """Return the message's arrays, and note their names in the config."""
     record = message.content["posterior"]
+    assert isinstance(record, ArrayRecord)
     config["keys"] = list(record)
     return [array.numpy() for array in record.values()]
 
 
-def _tell(context: Context, event: str, *words: Any) -> None:
-    """A line in the log of a site, which has a name; those of many simulated clients would help nobody."""
+def _tell(context: Context, event: str, *words: object) -> None:
+    """Write a line to the log of a site, which has a name; simulated clients have none."""
     if name := context.node_config.get("name"):
         logs.to_stdout().info(f"%s, {event}", name, *words)
 
 
 @app.query()
 def query(message: Message, context: Context) -> Message:
-    """The roll call; what keeps this node from working is told, not raised, so that the server can name it."""
+    """Answer the roll call.
+
+    What keeps this node from working is told, not raised, so that the server can name it.
+    """
     node = context.node_config
     properties: dict[str, Any] = {
         "partition-id": int(node.get("partition-id", 0)),
         "name": str(node.get("name", "")),
     }
     try:
-        client, config = _client(message, context)
-        properties |= client.get_properties(config)
-    except (ValueError, OSError) as error:
-        properties["error"] = " ".join(str(error).split())
+        config = _config(message)
+        properties |= _client(config, context).get_properties(config)
+    except (FedIvonError, OSError) as error:
+        properties["error"] = one_line(error)
     _tell(context, "roll call: %s", properties.get("error", "takes part"))
     return Message(RecordDict({"properties": ConfigRecord(properties)}), reply_to=message)
 
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
-    client, config = _client(message, context)
+    """Train for a round; who is not asked to report sends no arrays."""
+    config = _config(message)
+    client = _client(config, context)
     arrays, num_examples, metrics = client.fit(_parameters(message, config), config)
-    keys = (
-        config["keys"] if arrays else []
-    )  # who trains without being asked to report sends no arrays
-    record = ArrayRecord({key: Array(array) for key, array in zip(keys, arrays, strict=True)})
+    names = config["keys"] if arrays else []
+    record = ArrayRecord({name: Array(array) for name, array in zip(names, arrays, strict=True)})
     heap.give_back()
-    words = config["round"], num_examples, metrics["loss"], metrics["seconds"]
     sent = "sends its posterior" if arrays else "sends nothing but that it trained"
-    _tell(context, f"round %d: trained on %d examples, loss %.4f, %.1f s; {sent}", *words)
-    reply = {
-        "posterior": record,
-        "metrics": MetricRecord({"num-examples": num_examples, **metrics}),
-    }
-    return Message(RecordDict(reply), reply_to=message)
+    _tell(
+        context,
+        f"round %d: trained on %d examples, loss %.4f, %.1f s; {sent}",
+        config["round"],
+        num_examples,
+        metrics["loss"],
+        metrics["seconds"],
+    )
+    told = MetricRecord({"num-examples": num_examples, **metrics})
+    return Message(RecordDict({"posterior": record, "metrics": told}), reply_to=message)
 
 
 @app.evaluate()
 def evaluate(message: Message, context: Context) -> Message:
-    client, config = _client(message, context)
+    """Score the models that the client has on its test part."""
+    config = _config(message)
+    client = _client(config, context)
     _, num_examples, metrics = client.evaluate(_parameters(message, config), config)
     heap.give_back()
     _tell(context, "round %d: scored on %d test examples", config["round"], num_examples)
-    return Message(
-        RecordDict({"metrics": MetricRecord({"num-examples": num_examples, **metrics})}),
-        reply_to=message,
-    )
+    told = MetricRecord({"num-examples": num_examples, **metrics})
+    return Message(RecordDict({"metrics": told}), reply_to=message)

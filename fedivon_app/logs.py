@@ -1,4 +1,7 @@
-"""One line an event: on stdout, marked to be told from Flower's own, and in the run's folder with the time."""
+"""One line an event.
+
+On stdout, marked to be told from Flower's own, and in the run's folder with the time.
+"""
 
 import logging
 import sys

@@ -2,99 +2,133 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple
+from typing import Any, Generic, TypeVar
 
-from pydantic import create_model, model_validator
+from pydantic import BaseModel, model_validator
 
 from fedivon_app.clients.admm import BayesAdmmClient, FedAdmmClient
 from fedivon_app.clients.base import PosteriorClient
-from fedivon_app.clients.bayes_admm_full import DenseClient
+from fedivon_app.clients.bayes_admm_full import FullBayesAdmmClient
 from fedivon_app.clients.fedavg import PointClient
-from fedivon_app.clients.fedivon import IvonClient, PersonalIvonClient
+from fedivon_app.clients.fedivon import FedIvonClient, PersonalIvonClient
 from fedivon_app.clients.fedper import FedPerClient, FedRepClient
-from fedivon_app.clients.flipout import VariationalClient
+from fedivon_app.clients.flipout import FlipoutClient
 from fedivon_app.clients.laplace import FedLapCovClient, FedLaplaceClient
 from fedivon_app.clients.local import LocalClient
-from fedivon_app.clients.meanfield import LocalBnnClient
+from fedivon_app.clients.local_bnn import LocalBnnClient
 from fedivon_app.clients.perfedavg import PerFedAvgClient
 from fedivon_app.clients.pfedbayes import PFedBayesClient
 from fedivon_app.clients.pfedhb import PFedHBClient
 from fedivon_app.clients.pfedme import PFedMeClient
 from fedivon_app.clients.pfedvem import PFedVEMClient
 from fedivon_app.clients.scaffold import ScaffoldClient
-from fedivon_app.core.settings import Settings, nearest
+from fedivon_app.core.errors import UserError
+from fedivon_app.core.registry import Registry
+from fedivon_app.core.settings import AnySettings, ClientSettings, MergeSettings, Settings
 from fedivon_app.strategies.admm import BayesAdmm, FedAdmm, FullBayesAdmm
 from fedivon_app.strategies.aggregation import RULES
 from fedivon_app.strategies.base import PosteriorStrategy
 from fedivon_app.strategies.fedavg import FedAvg
 from fedivon_app.strategies.fedivon import FedIvon
-from fedivon_app.strategies.fischer import Fischer
-from fedivon_app.strategies.local import FedPer, Local
+from fedivon_app.strategies.fedper import FedPer
+from fedivon_app.strategies.flipout import Flipout
+from fedivon_app.strategies.local import Local
+from fedivon_app.strategies.pfedbayes import PFedBayes
 from fedivon_app.strategies.pfedhb import PFedHB
 from fedivon_app.strategies.pfedme import PFedMe
-from fedivon_app.strategies.pfedvem import PFedBayes, PFedVEM
+from fedivon_app.strategies.pfedvem import PFedVEM
 from fedivon_app.strategies.scaffold import Scaffold
 
 
-class Method(NamedTuple):
-    strategy: type[PosteriorStrategy]
-    client: type[PosteriorClient]
+@dataclass(frozen=True)
+class Method:
+    """A method: the class of its server's hooks, and that of its client."""
+
+    strategy: type[PosteriorStrategy[Any]]
+    client: type[PosteriorClient[Any, Any]]
 
 
-METHODS: dict[str, Method] = {
-    "fedavg": Method(FedAvg, PointClient),
-    "fedivon": Method(FedIvon, IvonClient),
-    "fedivon-personal": Method(FedIvon, PersonalIvonClient),
-    "flipout": Method(Fischer, VariationalClient),
-    "mc-dropout": Method(FedAvg, PointClient),
-    "bayes-admm": Method(BayesAdmm, BayesAdmmClient),
-    "bayes-admm-full": Method(FullBayesAdmm, DenseClient),
-    "bregman-admm": Method(BayesAdmm, BayesAdmmClient),
-    "pvi": Method(BayesAdmm, BayesAdmmClient),
-    "fed-admm": Method(FedAdmm, FedAdmmClient),
-    "feddyn": Method(FedAdmm, FedAdmmClient),
-    "fedlap": Method(FedAdmm, FedAdmmClient),
-    "fedlap-cov": Method(BayesAdmm, FedLapCovClient),
-    "fedlaplace": Method(FedIvon, FedLaplaceClient),
-    "fedprox": Method(FedAvg, PointClient),
-    "scaffold": Method(Scaffold, ScaffoldClient),
-    "local": Method(Local, LocalClient),
-    "fedper": Method(FedPer, FedPerClient),
-    "fedrep": Method(FedPer, FedRepClient),
-    "pfedme": Method(PFedMe, PFedMeClient),
-    "perfedavg": Method(FedAvg, PerFedAvgClient),
-    "local-bnn": Method(Local, LocalBnnClient),
-    "pfedhb": Method(PFedHB, PFedHBClient),
-    "pfedbayes": Method(PFedBayes, PFedBayesClient),
-    "pfedvem": Method(PFedVEM, PFedVEMClient),
-}
+METHODS: Registry[Method] = Registry(
+    "strategy",
+    {
+        "fedavg": Method(FedAvg, PointClient),
+        "fedivon": Method(FedIvon, FedIvonClient),
+        "fedivon-personal": Method(FedIvon, PersonalIvonClient),
+        "flipout": Method(Flipout, FlipoutClient),
+        "mc-dropout": Method(FedAvg, PointClient),
+        "bayes-admm": Method(BayesAdmm, BayesAdmmClient),
+        "bayes-admm-full": Method(FullBayesAdmm, FullBayesAdmmClient),
+        "bregman-admm": Method(BayesAdmm, BayesAdmmClient),
+        "pvi": Method(BayesAdmm, BayesAdmmClient),
+        "fed-admm": Method(FedAdmm, FedAdmmClient),
+        "feddyn": Method(FedAdmm, FedAdmmClient),
+        "fedlap": Method(FedAdmm, FedAdmmClient),
+        "fedlap-cov": Method(BayesAdmm, FedLapCovClient),
+        "fedlaplace": Method(FedIvon, FedLaplaceClient),
+        "fedprox": Method(FedAvg, PointClient),
+        "scaffold": Method(Scaffold, ScaffoldClient),
+        "local": Method(Local, LocalClient),
+        "fedper": Method(FedPer, FedPerClient),
+        "fedrep": Method(FedPer, FedRepClient),
+        "pfedme": Method(PFedMe, PFedMeClient),
+        "perfedavg": Method(FedAvg, PerFedAvgClient),
+        "local-bnn": Method(Local, LocalBnnClient),
+        "pfedhb": Method(PFedHB, PFedHBClient),
+        "pfedbayes": Method(PFedBayes, PFedBayesClient),
+        "pfedvem": Method(PFedVEM, PFedVEMClient),
+    },
+    kind=Method,
+)
 
 
 def method(name: str) -> Method:
-    if name not in METHODS:
-        raise ValueError(f"there is no strategy {name!r}: {nearest(name, METHODS)}")
-    return METHODS[name]
+    """Return the method of this name, or the user's own by import path."""
+    return METHODS.find(name)
+
+
+C_co = TypeVar("C_co", bound=ClientSettings, covariant=True)
+M_co = TypeVar("M_co", bound=MergeSettings, covariant=True)
+
+
+class MethodSettings(Settings[C_co, M_co], Generic[C_co, M_co]):
+    """The settings of a method, in which the merge rule says where clients start."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _start_by_rule(cls, values: Any) -> Any:
+        """Fill in `client.start` where the settings leave it to the merge rule."""
+        if not isinstance(values, dict):
+            return values
+        client = values.get("client") or {}
+        merge = values.get("merge") or {}
+        if not (isinstance(client, Mapping) and isinstance(merge, Mapping)):
+            return values
+        if client.get("start", _default(cls, "client", "start", otherwise="given")) is not None:
+            return values
+        rule = merge.get("rule", _default(cls, "merge", "rule"))
+        try:
+            start = RULES.find(str(rule)).start
+        except UserError:
+            return values  # the rule's own validator complains
+        return values | {"client": {**client, "start": start}}
+
+
+def _default(kind: type[BaseModel], section: str, name: str, otherwise: object = None) -> object:
+    """Return the default of a setting in a section of the settings."""
+    inside = kind.model_fields[section].annotation
+    assert isinstance(inside, type) and issubclass(inside, BaseModel)
+    field = inside.model_fields.get(name)
+    return otherwise if field is None else field.default
 
 
 @cache
-def settings_of(name: str) -> type[Settings]:
-    """The settings of a method: the common ones, its client's and its merge's."""
-    strategy, client = method(name)
-    sections = {
-        "client": (client.Settings, client.Settings()),
-        "merge": (strategy.Settings, strategy.Settings()),
-    }
-    start = {"start": model_validator(mode="after")(_start_by_rule)}
-    return create_model(
-        f"{strategy.__name__}Settings", __base__=Settings, __validators__=start, **sections
-    )
-
-
-def _start_by_rule(settings: Settings) -> Settings:
-    """Where clients start, if the settings leave it to the merge rule."""
-    if getattr(settings.client, "start", "given") is not None:
-        return settings
-    client = settings.client.model_copy(update={"start": RULES[settings.merge.rule].start})
-    object.__setattr__(settings, "client", client)  # the settings are frozen for everybody else
-    return settings
+def settings_of(name: str) -> type[AnySettings]:
+    """Return the settings class of a method: the common ones, its client's and its merge's."""
+    found = method(name)
+    client_options = found.client.settings_type
+    merge_options = found.strategy.settings_type
+    kind: type[AnySettings] = MethodSettings[client_options, merge_options]  # type: ignore[valid-type]
+    return kind

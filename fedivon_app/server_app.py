@@ -6,63 +6,77 @@ import json
 import logging
 import os
 import shlex
+from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from flwr.app import Context, MetricRecord
+from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedivon_app import logs
-from fedivon_app.core.codec import Payload
-from fedivon_app.core.settings import SettingsError, compose
-from fedivon_app.datasets.sources import DataError
+from fedivon_app.clients.base import Carries
+from fedivon_app.core.compose import compose
+from fedivon_app.core.errors import FedIvonError, RunError
+from fedivon_app.core.settings import AnySettings
 from fedivon_app.methods import method, settings_of
-from fedivon_app.report.writing import write_report
-from fedivon_app.runs.folder import Run
+from fedivon_app.report.pages import write_report
+from fedivon_app.runs.folder import Checkpoint, Run
+from fedivon_app.runs.status import RunStatus
 from fedivon_app.runs.uncertainty import assess
 from fedivon_app.server.evaluation import Evaluator
 from fedivon_app.server.pretraining import pretrain
-from fedivon_app.server.setup import prepare
-from fedivon_app.strategies.base import PosteriorStrategy
-from fedivon_app.strategies.divergence import extremes
-from fedivon_app.strategies.roll_call import RunError, wait_for_nodes
+from fedivon_app.server.recorder import Recorder, checkpoint_of
+from fedivon_app.server.setup import Preparation, prepare
+from fedivon_app.strategies.roll_call import wait_for_nodes
+from fedivon_app.strategies.rounds import Rounds, Standing
 
 app = ServerApp()
 log = logging.getLogger("fedivon")
 
-Checkpoint = tuple[int, Payload, dict[str, np.ndarray]]
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """The run that the run config asks for, and the checkpoint that it goes on from."""
+
+    run: Run
+    checkpoint: Checkpoint | None = None
 
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
+    """Do what the run config asks for; a run that fails says why in its folder."""
     logs.to_stdout()
     run = None
     with ExitStack() as stack:
         try:
-            run, checkpoint = _open(context.run_config, grid)
+            opened = open_run(context.run_config, grid)
+            run = opened.run
             stack.enter_context(logs.also_in(run.folder / "log.txt"))
-            _run(grid, run, checkpoint)
-        except (
-            ValueError,
-            RunError,
-        ) as error:  # what the settings, the data or the clients make impossible
-            for line in str(error).splitlines():
-                log.error("error: %s", line)
-            if run is not None:
-                run.summarise("failed", str(error))
-                _report(run)
-            raise RunError(str(error)) from (
-                None if isinstance(error, SettingsError | DataError | RunError) else error
-            )
+            do_rounds(grid, opened)
+        except FedIvonError as error:  # what the settings, the data or the clients make impossible
+            _note_failure(run, str(error))
+            raise RunError(str(error)) from None
+        except Exception as error:
+            _note_failure(run, f"{type(error).__name__}: {error}")
+            raise
 
 
-def _open(config: dict[str, Any], grid: Grid) -> tuple[Run, Checkpoint | None]:
-    """The run that the run config asks for: a new one, or the one to resume."""
+def _note_failure(run: Run | None, why: str) -> None:
+    for line in why.splitlines():
+        log.error("error: %s", line)
+    if run is not None:
+        run.summarise(RunStatus.FAILED, why)
+        _report(run)
+
+
+def open_run(config: Mapping[str, Any], grid: Grid) -> Opened:
+    """Return the run that the run config asks for: a new one, or the one to resume."""
     if config.get("resume"):
         run = Run.open(config["resume"])
-        return run, run.resume()
+        return Opened(run, run.resume())
     overrides = shlex.split(config.get("set", ""))
     if config.get("runs"):
         overrides.append(f"run.folder={config['runs']}")
@@ -70,14 +84,16 @@ def _open(config: dict[str, Any], grid: Grid) -> tuple[Run, Checkpoint | None]:
     if settings.data.clients is None:
         data = settings.data.model_copy(update={"clients": wait_for_nodes(grid, settings)})
         settings = settings.model_copy(update={"data": data})
-    return Run.create(settings), None
+    folder = config.get("folder")
+    return Opened(Run.create(settings, folder=Path(folder) if folder else None))
 
 
-def _run(grid: Grid, run: Run, checkpoint: Checkpoint | None) -> None:
+def do_rounds(grid: Grid, opened: Opened) -> None:
+    """Make the rounds of a run that are left, and write what came of them."""
+    run = opened.run
     settings = run.settings
-    torch.set_num_threads(
-        int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count())
-    )  # clients rest while it evaluates
+    # Clients rest while the server evaluates.
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1))
     log.info(
         "%s, %s, seed %d; run folder %s",
         settings.experiment,
@@ -85,111 +101,81 @@ def _run(grid: Grid, run: Run, checkpoint: Checkpoint | None) -> None:
         settings.seed,
         run.folder,
     )
-    flat, (shape, num_classes, class_names, parts) = prepare(settings)
-    known = {"shape": shape, "num_classes": num_classes, "class_names": class_names}
+    prepared = prepare(settings)
+    data = prepared.data
+    known = {
+        "shape": data.shape,
+        "num_classes": data.num_classes,
+        "class_names": data.class_names,
+    }
     run.write("model.json", json.dumps(known) + "\n")
-    data = settings.data.model_copy(
-        update={"num_classes": num_classes}
-    )  # a node's own file may lack some classes
-    strategy = method(settings.strategy).strategy(
-        settings.model_copy(update={"data": data}), shape, num_classes
-    )
-    strategy.run_folder = run.folder
-    strategy.blocks = list(flat.slices.values())
-    strategy.clients_go_on = method(settings.strategy).client.goes_on(settings)
-    strategy.summary()
-    done = 0
-    strategy.payload = strategy.begin(flat.mean(), flat.buffers)
-    strategy.first_extremes = extremes(strategy.payload.posterior)
-    if checkpoint is not None:
-        done, strategy.payload, state = checkpoint
-        strategy.load_state(state)
-        log.info("resumed after round %d", done)
-    elif settings.pretraining.fraction:
-        strategy.payload = pretrain(settings, strategy.payload, flat)
-        run.save(0, strategy.payload, strategy.state())
-    last = (
-        min(settings.rounds, settings.run.stop_after or settings.rounds)
-        if checkpoint is None
-        else settings.rounds
-    )
-    recorder = Recorder(run, strategy, Evaluator(settings, flat, parts))
-    hooks = {"evaluate_fn": recorder.evaluate, "on_round": recorder.record, "first_round": done + 1}
+    rounds = rounds_of(opened, prepared)
+    last = settings.rounds
+    if opened.checkpoint is None:
+        last = min(last, settings.run.stop_after or last)
+    has_global_model = rounds.strategy.has_global_model
+    evaluator = Evaluator(settings, prepared.flat, data.parts)
+    recorder = Recorder(run, evaluator, has_global_model=has_global_model)
     try:
-        strategy.start(grid, strategy.arrays(), last, settings.server.round_timeout, **hooks)
-        if not strategy.last_merged:
+        rounds.start(
+            grid,
+            rounds.arrays(),
+            num_rounds=last,
+            timeout=settings.server.round_timeout,
+            observer=recorder,
+        )
+        if not rounds.standing.last_merged:
             raise RunError(
-                f"in {last} rounds there were never enough good replies to merge: nothing was learned"
+                f"in {last} rounds there were never enough good replies to merge: "
+                "nothing was learned"
             )
     except RunError:
         recorder.keep_last()
         raise
-    summary = run.summarise("completed" if last == settings.rounds else "stopped")
-    if last == settings.rounds and "test" in parts and strategy.has_global_model:
-        assess(run, predicted=recorder.evaluator.moments)
+    completed = last == settings.rounds
+    status = RunStatus.COMPLETED if completed else RunStatus.STOPPED
+    run.summarise(status)
+    if completed and "test" in data.parts and has_global_model:
+        assess(run, predicted=evaluator.moments)
     _report(run)
-    log.info("%s after round %d; run folder %s", summary["status"], last, run.folder)
+    log.info("%s after round %d; run folder %s", status, last, run.folder)
+
+
+def rounds_of(opened: Opened, prepared: Preparation) -> Rounds:
+    """Return the rounds of a run, from its beginning or from its checkpoint."""
+    run = opened.run
+    settings = with_classes(run.settings, prepared.data.num_classes)
+    chosen = method(settings.strategy)
+    strategy = chosen.strategy(settings, prepared.architecture)
+    first = strategy.begin(prepared.flat.mean(), prepared.flat.buffers)
+    standing = Standing(0, first)
+    if (checkpoint := opened.checkpoint) is not None:
+        standing = Standing.of(checkpoint.round, checkpoint.payload, checkpoint.state)
+    elif settings.pretraining.fraction:
+        standing = Standing(0, pretrain(run.settings, first, prepared.flat))
+        run.save(checkpoint_of(standing))
+    rounds = Rounds(
+        strategy,
+        first,
+        standing=standing,
+        clients_carry_on=Carries.TRAINING in chosen.client.carried(settings),
+        run_folder=run.folder,
+    )
+    rounds.summary()
+    if checkpoint is not None:
+        log.info("resumed after round %d", checkpoint.round)
+    return rounds
+
+
+def with_classes(settings: AnySettings, num_classes: int) -> AnySettings:
+    """Return the settings with the number of classes, for a node's own file may lack some."""
+    data = settings.data.model_copy(update={"num_classes": num_classes})
+    return settings.model_copy(update={"data": data})
 
 
 def _report(run: Run) -> None:
-    """The run's page; if it cannot be drawn, the run is none the worse for it."""
+    """Write the run's page; if it cannot be drawn, the run is none the worse for it."""
     try:
         write_report(run)
     except Exception as error:
         log.warning("no report: %s (`fedivon report %s` tries again)", error, run.folder)
-
-
-class Recorder:
-    """What is done with a finished round: scores, a line of metrics, a checkpoint, a line for the person who waits."""
-
-    def __init__(self, run: Run, strategy: PosteriorStrategy, evaluator: Evaluator):
-        self.run = run
-        self.strategy = strategy
-        self.evaluator = evaluator
-        self.last: tuple[int, Payload, dict[str, np.ndarray]] | None = None  # the last good round
-
-    def evaluate(self, server_round: int, arrays: Any) -> MetricRecord | None:
-        if not (
-            self.strategy.has_global_model
-            and self.evaluator.parts
-            and self.evaluator.due(server_round)
-        ):
-            return None
-        scores = self.evaluator(server_round, self.strategy.payload)
-        self.strategy.record.setdefault("gm", {}).update(scores)
-        best_way = list(scores.get("test", {"mean": {}}).values())[-1]
-        return MetricRecord({key: float(value) for key, value in best_way.items()})
-
-    def record(self, server_round: int, payload: Payload, record: dict[str, Any]) -> None:
-        settings = self.run.settings
-        state = self.strategy.state()
-        self.last = server_round, payload, state
-        self.run.append(record)
-        if "holdout" in record.get("gm", {}):
-            score = list(record["gm"]["holdout"].values())[-1][settings.evaluation.select_by]
-            score = -score if settings.evaluation.select_by == "accuracy" else score
-            best = self.run.best()
-            if best is None or score < best["score"]:
-                self.run.save_best(server_round, payload, state, score)
-        stops = server_round in (settings.rounds, settings.run.stop_after)
-        if stops or server_round % settings.run.checkpoint_every == 0:
-            self.run.save(server_round, payload, state)
-            self.strategy.saved()
-        log.info(progress(record, settings.rounds))
-
-    def keep_last(self) -> None:
-        """A checkpoint of the last good round, where there is none yet."""
-        if self.last is not None and self.last[0] not in dict(self.run.checkpoints()):
-            self.run.save(*self.last)
-
-
-def progress(record: dict[str, Any], rounds: int) -> str:
-    """A round in one line."""
-    line = f"round {record['round']}/{rounds}"
-    if "train_loss" in record:
-        line += f"  train loss {record['train_loss']:.4f}"
-    for way, scores in record.get("gm", {}).get("test", {}).items():
-        line += f"  {way}: acc {100 * scores['accuracy']:.2f} nll {scores['nll']:.4f} ece {scores['ece']:.4f}"
-    if record["dropped"]:
-        line += f"  dropped {len(record['dropped'])}"
-    return f"{line}  {record['seconds']['train'] + record['seconds']['evaluate']:.2f} s"

@@ -1,23 +1,31 @@
-"""Federated averaging."""
+"""FedAvg: federated averaging."""
 
-from typing import Literal
+from typing import Annotated, ClassVar, Literal, TypeVar
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from fedivon_app.strategies.base import MergeSettings, PosteriorStrategy
-from fedivon_app.strategies.weighting import FOR_POINTS
+from fedivon_app.core.settings import MergeSettings
+from fedivon_app.strategies.base import PosteriorStrategy
+from fedivon_app.strategies.weighting import checked_for_points
 
 
 class PointMergeSettings(MergeSettings):
-    """Points have no precision, and so only what needs none."""
+    """Points have no precision, and so there is only what needs none."""
 
     rule: Literal["nwa"] = "nwa"
-    weighting: Literal[*FOR_POINTS] = Field(
+    weighting: Annotated[str, AfterValidator(checked_for_points)] = Field(
         "size", description="weighting rule, see strategies/weighting.py"
     )
 
 
-class FedAvg(PosteriorStrategy):
-    """FedAvg's server (McMahan et al. 2017): points, averaged, weighted by data size (rule `nwa`)."""
+P = TypeVar("P", bound=PointMergeSettings)
 
-    Settings = PointMergeSettings
+
+class PointStrategy(PosteriorStrategy[P]):
+    """What servers share that average points, weighted by data size (rule `nwa`)."""
+
+    settings_type: ClassVar[type[MergeSettings]] = PointMergeSettings
+
+
+class FedAvg(PointStrategy[PointMergeSettings]):
+    """FedAvg's server (McMahan et al. 2017): points, averaged, weighted by data size."""

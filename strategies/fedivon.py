@@ -1,7 +1,20 @@
 """FedIvon."""
 
-from fedivon_app.strategies.base import PosteriorStrategy
+from typing import ClassVar
+
+from pydantic import Field
+
+from fedivon_app.core.settings import MergeSettings
+from fedivon_app.strategies.base import PosteriorMergeSettings, PosteriorStrategy, RuleName
 
 
-class FedIvon(PosteriorStrategy):
-    """FedIvon's server (Pal et al. 2025, Algorithm 2): posteriors multiplied, weighted by size (rule `product`)."""
+class FedIvonMergeSettings(PosteriorMergeSettings):
+    """FedIvon multiplies posteriors, weighted by size, unless told otherwise."""
+
+    rule: RuleName = Field("product", description="aggregation rule, see strategies/aggregation.py")
+
+
+class FedIvon(PosteriorStrategy[FedIvonMergeSettings]):
+    """FedIvon's server (Pal et al. 2025, Algorithm 2): posteriors multiplied, weighted by size."""
+
+    settings_type: ClassVar[type[MergeSettings]] = FedIvonMergeSettings

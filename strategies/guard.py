@@ -1,107 +1,125 @@
 """A guard against replies that claim too much.
 
-In a merge that weighs means by precisions, one client that claims a huge precision has the mean to itself. So what a
-client claims is held against its cohort, the replies of the round: its precision, in every block of parameters (a
-tensor of the network), against the median of the cohort, and how far it moved the mean, as a norm, likewise. A reply
-that exceeds a multiple of the median is cut back to the median itself, and named: cut back to the multiple, it would
-still outweigh the others, and where clients start from the merged precision that would grow round after round.
+In a merge that weighs means by precisions, one client that claims a huge precision has the mean to
+itself. So what a client claims is held against its cohort, the replies of the round: its
+precision, in every block of parameters (a tensor of the network), against the median of the
+cohort, and how far it moved the mean, as a norm, likewise. A reply that exceeds a multiple of the
+median is cut back to the median itself, and named: cut back to the multiple, it would still
+outweigh the others, and where clients start from the merged precision that would grow round after
+round.
 
-The median is the lower one, so that of two the more modest sets the measure. A majority that lies is not found out, and
-data sizes are taken at their word.
+The median is the lower one, so that of two the more modest sets the measure. A majority that lies
+is not found out, and data sizes are taken at their word.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fedivon_app.core.dense import Dense
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.strategies.replies import Reply
+from fedivon_app.strategies.base import Reply
 
-Findings = dict[
-    int, dict[str, float]
-]  # by partition, what exceeded its bound: how many times the cohort's median
+Findings = dict[int, dict[str, float]]  # by partition, what exceeded its bound: times the median
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """The replies within their bounds, and who exceeded which of them by how much."""
+
+    replies: list[Reply]
+    findings: Findings
+
+
+@dataclass(frozen=True, eq=False)
+class _Cut:
+    """A posterior that was cut back, and how many times the median it had claimed."""
+
+    excess: float
+    posterior: Posterior
 
 
 def guarded(
     replies: Sequence[Reply],
-    previous: Posterior | Dense,
+    previous: Posterior,
+    *,
     blocks: Sequence[slice],
     precision_bound: float | None,
     change_bound: float | None,
-) -> tuple[list[Reply], Findings]:
-    """The replies within their bounds, and who exceeded them; a bound that is None is not held."""
-    replies = list(replies)
-    findings = {}
-    for name, bound, cut_back in (
-        ("precision", precision_bound, _precisions),
-        ("change", change_bound, _changes),
-    ):
-        if bound is None:
-            continue
-        for k, (excess, posterior) in cut_back(replies, previous, blocks, bound).items():
-            findings.setdefault(replies[k].partition, {})[name] = excess
-            replies[k] = replace(
-                replies[k], source=replace(replies[k].payload, posterior=posterior)
-            )
-    return replies, findings
+) -> Guarded:
+    """Return the replies within their bounds; a bound that is None is not held."""
+    kept = list(replies)
+    findings: Findings = {}
+
+    def hold(name: str, cut_back: Callable[[], dict[int, _Cut]]) -> None:
+        for place, cut in cut_back().items():
+            reply = kept[place]
+            findings.setdefault(reply.partition, {})[name] = cut.excess
+            payload = replace(reply.payload, posterior=cut.posterior)
+            kept[place] = replace(reply, source=payload)
+
+    if precision_bound is not None:
+        hold("precision", lambda: _precisions(kept, blocks, precision_bound))
+    if change_bound is not None:
+        hold("change", lambda: _changes(kept, previous, change_bound))
+    return Guarded(kept, findings)
 
 
 def precision_shares(replies: Sequence[Reply], weights: np.ndarray) -> list[float] | None:
-    """How much of the sum of w_k s_k, over all parameters, is each client's; None for points."""
+    """Return how much of the sum of w_k s_k, over all parameters, is each client's.
+
+    None for points.
+    """
     if any(reply.posterior.precision is None for reply in replies):
         return None
-    claimed = weights * [
-        float(_diagonal(reply.posterior).mean(dtype=np.float64)) for reply in replies
-    ]
-    return (claimed / claimed.sum()).tolist()
+    means = [float(_diagonal(reply.posterior).mean(dtype=np.float64)) for reply in replies]
+    claimed = weights * means
+    shares: list[float] = (claimed / claimed.sum()).tolist()
+    return shares
 
 
 def lower_median(values: np.ndarray) -> np.ndarray:
-    """Along the first axis; of an even number of values the smaller of the two in the middle."""
-    return np.sort(values, axis=0)[(len(values) - 1) // 2]
+    """Return the median along the first axis; of two in the middle, the smaller."""
+    ordered: np.ndarray = np.sort(values, axis=0)[(len(values) - 1) // 2]
+    return ordered
 
 
-def _precisions(
-    replies: Sequence[Reply], previous: object, blocks: Sequence[slice], bound: float
-) -> dict[int, tuple[float, Posterior | Dense]]:
-    """In a block whose mean or largest precision exceeds the bound, what is above the median's largest is cut off; if
-    its mean is still above the median's, it is scaled down. A matrix is scaled as a whole."""
+def _precisions(replies: Sequence[Reply], blocks: Sequence[slice], bound: float) -> dict[int, _Cut]:
+    """Cut back precisions.
+
+    In a block whose mean or largest precision exceeds the bound, what is above the median's largest
+    is cut off; if its mean is still above the median's, it is scaled down. A matrix is scaled as a
+    whole.
+    """
     if not replies or replies[0].posterior.precision is None:
         return {}
-    levels = np.array(
-        [_levels(_diagonal(reply.posterior), blocks) for reply in replies]
-    )  # client, block, which
-    typical = lower_median(levels)
+    levels = np.array([_levels(_diagonal(reply.posterior), blocks) for reply in replies])
+    typical = lower_median(levels)  # of the axes client, block, which
     excess = levels / typical
     found = {}
     for k in np.flatnonzero((excess > bound).any(axis=(1, 2))).tolist():
         own = replies[k].posterior
         worst = float(excess[k].max())
         if isinstance(own, Dense):
-            found[k] = worst, replace(own, precision=own.precision / worst)
+            found[k] = _Cut(worst, replace(own, precision=own.precision / worst))
             continue
-        precision = own.precision.copy()
-        for block, (mean, largest), beyond in zip(
-            blocks, typical, excess[k].max(axis=1) > bound, strict=True
-        ):
-            if not beyond:
-                continue
-            part = precision[block]
+        precision = own.known_precision.copy()
+        beyond = excess[k].max(axis=1) > bound
+        for place in np.flatnonzero(beyond).tolist():
+            mean, largest = typical[place]
+            part = precision[blocks[place]]
             np.minimum(part, largest, out=part)
             if (now := part.mean(dtype=np.float64)) > mean:
                 part *= mean / now
-        found[k] = worst, replace(own, precision=precision)
+        found[k] = _Cut(worst, replace(own, precision=precision))
     return found
 
 
-def _changes(
-    replies: Sequence[Reply], previous: Posterior | Dense, blocks: object, bound: float
-) -> dict[int, tuple[float, Posterior | Dense]]:
-    """A mean that is too far from the server's is brought as near as the median's."""
+def _changes(replies: Sequence[Reply], previous: Posterior, bound: float) -> dict[int, _Cut]:
+    """Bring a mean that is too far from the server's as near as the median's."""
     norms = np.array([np.linalg.norm(reply.posterior.mean - previous.mean) for reply in replies])
     typical = float(lower_median(norms)) if len(norms) else 0.0
     if typical == 0:  # nobody moves, as where clients learn for themselves: there is no measure
@@ -110,15 +128,17 @@ def _changes(
     for k in np.flatnonzero(norms > bound * typical).tolist():
         own = replies[k].posterior
         step = (own.mean - previous.mean) * (typical / norms[k])
-        found[k] = float(norms[k] / typical), replace(own, mean=previous.mean + step)
+        excess = float(norms[k] / typical)
+        found[k] = _Cut(excess, replace(own, mean=previous.mean + step))
     return found
 
 
 def _levels(precision: np.ndarray, blocks: Sequence[slice]) -> list[tuple[float, float]]:
-    """Of each block the mean and the largest."""
+    """Return the mean and the largest precision of each block."""
     parts = (precision[block] for block in blocks)
     return [(float(part.mean(dtype=np.float64)), float(part.max())) for part in parts]
 
 
-def _diagonal(posterior: Posterior | Dense) -> np.ndarray:
-    return posterior.precision.diagonal() if isinstance(posterior, Dense) else posterior.precision
+def _diagonal(posterior: Posterior) -> np.ndarray:
+    precision = posterior.known_precision
+    return precision.diagonal() if isinstance(posterior, Dense) else precision

@@ -1,35 +1,31 @@
-"""Servers that hold no model which anybody could use as it is."""
+"""Local learning: a server that holds no model which anybody could use as it is."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
-import numpy as np
-
-from fedivon_app.core.posterior import Posterior
-from fedivon_app.strategies.base import MergeSettings, PosteriorStrategy
-from fedivon_app.strategies.fedavg import FedAvg
-from fedivon_app.strategies.replies import Reply
+from fedivon_app.core.settings import MergeSettings
+from fedivon_app.strategies.base import Merged, PosteriorStrategy, Round
 
 
-class Local(PosteriorStrategy):
-    """The server of clients that learn for themselves: it gives the first weights, and keeps what it has."""
+class LocalMergeSettings(MergeSettings):
+    """Nothing is merged."""
 
-    has_global_model = False
-
-    class Settings(MergeSettings):
-        rule: Literal["none"] = "none"
-        weighting: Literal["equal"] = "equal"
-
-    def merge(
-        self, replies: Sequence[Reply], weights: np.ndarray, previous: Posterior
-    ) -> Posterior:
-        return previous
+    rule: Literal["none"] = "none"
+    weighting: Literal["equal"] = "equal"
 
 
-class FedPer(FedAvg):
-    """FedPer's and FedRep's server: the bases averaged, by data size. Its head is the first one: clients send it back
-    as it came."""
+class Local(PosteriorStrategy[LocalMergeSettings]):
+    """The server of clients that learn for themselves.
 
-    has_global_model = False
+    It gives the first weights, and keeps what it has.
+    """
+
+    settings_type: ClassVar[type[MergeSettings]] = LocalMergeSettings
+
+    @property
+    def has_global_model(self) -> bool:
+        return False
+
+    def merge(self, round: Round) -> Merged:
+        return Merged(round.previous.posterior)

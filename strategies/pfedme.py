@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
 
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.strategies.fedavg import FedAvg, PointMergeSettings
-from fedivon_app.strategies.replies import Reply
+from fedivon_app.core.settings import MergeSettings
+from fedivon_app.strategies.base import Merged, Round
+from fedivon_app.strategies.fedavg import PointMergeSettings, PointStrategy
 
 
-class PFedMe(FedAvg):
+class PFedMeMergeSettings(PointMergeSettings):
+    """FedAvg's, and how far the server goes."""
+
+    beta: float = Field(
+        1.0, gt=0, description="how far the server goes towards the clients' average, or beyond"
+    )
+
+
+class PFedMe(PointStrategy[PFedMeMergeSettings]):
     """pFedMe's server (T Dinh et al. 2020, Algorithm 1): w <- (1 - beta) w + beta average."""
 
-    class Settings(PointMergeSettings):
-        beta: float = Field(
-            1.0, gt=0, description="how far the server goes towards the clients' average, or beyond"
-        )
+    settings_type: ClassVar[type[MergeSettings]] = PFedMeMergeSettings
 
-    def merge(
-        self, replies: Sequence[Reply], weights: np.ndarray, previous: Posterior
-    ) -> Posterior:
-        average = super().merge(replies, weights, previous).mean.astype(np.float64)
+    def merge(self, round: Round) -> Merged:
         beta = self.settings.merge.beta
-        return Posterior((1 - beta) * previous.mean + beta * average)
+        average = super().merge(round).posterior.mean.astype(np.float64)
+        return Merged(Posterior((1 - beta) * round.previous.posterior.mean + beta * average))

@@ -1,4 +1,4 @@
-"""Waiting for replies: for all of them, for as long as a round may take, or for a quorum and a little longer."""
+"""Waiting for replies: for all of them, for as long as a round may take, or for a quorum."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ def gather(
     quorum: int | None = None,
     grace: float = 0.0,
 ) -> Iterator[Message]:
-    """The replies that come within `timeout` seconds, or within `grace` after the `quorum`-th that is no error.
+    """Yield the replies that come within `timeout` seconds, each as it arrives.
 
-    Each is given as it arrives, so that nobody has to hold them all (Flower's `send_and_receive` does). Who answers
-    later than that is as one whose reply got lost: nobody will fetch it.
+    With a quorum the wait ends `grace` seconds after that many replies which are no errors. Nobody
+    has to hold all replies, as Flower's `send_and_receive` does. Who answers later than that is as
+    one whose reply got lost: nobody will fetch it.
     """
     waiting = {message_id for message_id in grid.push_messages(messages) if message_id}
     end = time.monotonic() + timeout
@@ -34,7 +35,7 @@ def gather(
             waiting.discard(message.metadata.reply_to_message_id)
             good += not message.has_error()
             yield message
-        if not reached and good >= quorum:
+        if quorum is not None and not reached and good >= quorum:
             reached = True
             end = min(end, time.monotonic() + grace)
         elif waiting:

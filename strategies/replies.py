@@ -17,195 +17,201 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
 from numpy.lib.format import read_array_header_1_0, read_array_header_2_0, read_magic
 
 from fedivon_app.core.codec import Codec, Payload
-from fedivon_app.core.posterior import Posterior
+from fedivon_app.core.errors import BadReply, Fault, FaultKind
+from fedivon_app.strategies.base import Reply
 
 _LONGEST_HEADER = 1 << 16  # bytes before an array's values
 Kind = TypeVar("Kind", ArrayRecord, ConfigRecord, MetricRecord)
 
 
 @dataclass(frozen=True)
-class Reply:
-    """A good reply of one client."""
+class Replies:
+    """A round's replies.
 
-    partition: int
-    num_examples: int
+    `good` are in partition order, `dropped` says why others were left out, `num_bytes` counts those
+    of all, and `silent` has what clients said that trained without being asked for a report.
+    """
+
+    good: list[Reply]
+    dropped: dict[int, Fault]
     num_bytes: int
-    source: (
-        Payload | Callable[[], Payload]
-    )  # what was sent, or what reads it from a shelf, whenever it is asked for
-    metrics: dict[str, Any]
+    silent: dict[int, dict[str, Any]] = field(default_factory=dict)
 
-    @property
-    def payload(self) -> Payload:
-        return self.source() if callable(self.source) else self.source
-
-    @property
-    def posterior(self) -> Posterior:
-        return self.payload.posterior
+    def all_dropped_for(self, kind: FaultKind) -> bool:
+        """Tell whether there is no good reply, and every other one has a fault of this kind."""
+        kinds = {fault.kind for fault in self.dropped.values()}
+        return not self.good and kinds == {kind}
 
 
 @dataclass(frozen=True)
-class Replies:
-    """A round's replies: the good ones in partition order, why others were dropped, how many of these were errors, the
-    bytes of all, and who trained without being asked for a report."""
+class _Place:
+    """Where an array lies in the shelf's file."""
 
-    good: list[Reply]
-    dropped: dict[int, str]
-    num_errors: int
-    num_bytes: int
-    silent: dict[int, dict[str, Any]] = field(default_factory=dict)
+    offset: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
 
 
 @dataclass
 class Shelf:
-    """Arrays in a file without a name, where temporary files go, so that memory need not hold all of a round's replies.
+    """Arrays in a file without a name, so that memory need not hold all of a round's replies.
 
-    What is looked at is mapped into memory. The next look lets go of those pages: who still has them reads them again.
+    It lies where temporary files go. What is looked at is mapped into memory. The next look lets go
+    of those pages: who still has them reads them again.
     """
 
     _file: IO[bytes] = field(default_factory=TemporaryFile)
     _map: mmap | None = None
 
     def put(self, arrays: Mapping[str, np.ndarray]) -> Callable[[], dict[str, np.ndarray]]:
-        """Stores the arrays; what it returns gives them back, read-only."""
+        """Store the arrays, and return what gives them back, read-only."""
         places = {}
         for name, array in arrays.items():
-            places[name] = self._file.tell(), array.dtype, array.shape
-            self._file.write(np.ascontiguousarray(array))
+            places[name] = _Place(self._file.tell(), array.dtype, array.shape)
+            self._file.write(np.ascontiguousarray(array).data)
         self._file.flush()
         self._map = None
         return partial(self._look, places)
 
-    def _look(
-        self, places: dict[str, tuple[int, np.dtype, tuple[int, ...]]]
-    ) -> dict[str, np.ndarray]:
-        self._map = self._map or mmap(self._file.fileno(), 0, access=ACCESS_READ)
-        self._map.madvise(MADV_DONTNEED)
-        return {
-            name: np.frombuffer(self._map, dtype, prod(shape), offset).reshape(shape)
-            for name, (offset, dtype, shape) in places.items()
-        }
+    def _look(self, places: Mapping[str, _Place]) -> dict[str, np.ndarray]:
+        mapped = self._map or mmap(self._file.fileno(), 0, access=ACCESS_READ)
+        self._map = mapped
+        mapped.madvise(MADV_DONTNEED)
+        found = {}
+        for name, place in places.items():
+            count = prod(place.shape)
+            values = np.frombuffer(mapped, dtype=place.dtype, count=count, offset=place.offset)
+            found[name] = values.reshape(place.shape)
+        return found
 
 
 def sort_out(
     messages: Iterable[Message],
-    partition_of: dict[int, int],
+    partition_of: Mapping[int, int],
+    *,
     codec: Codec,
     sent: Payload,
     reporting: Container[int] | None = None,
 ) -> Replies:
-    """`partition_of` has the nodes that were asked, by node id; who did not answer is among the dropped.
+    """Return a round's replies, sorted into good and dropped ones.
 
-    `reporting` are the partitions that were asked for a posterior, None for all; the others only say that they trained.
+    `partition_of` has the nodes that were asked, by node id; who did not answer is among the
+    dropped. `reporting` are the partitions that were asked for a posterior, None for all; the
+    others only say that they trained.
     """
-    good = []
-    dropped = {}
-    silent = {}
-    errors = 0
+    good: list[Reply] = []
+    dropped: dict[int, Fault] = {}
+    silent: dict[int, dict[str, Any]] = {}
     total = 0
     shelf = Shelf()
     for message in messages:
         partition = partition_of.get(message.metadata.src_node_id)
-        if (
-            partition is None
-        ):  # Flower's own word about a node that is gone comes from nobody; its silence counts
+        if partition is None:  # Flower's word about a node that is gone comes from nobody
             continue
         if message.has_error():
-            dropped[partition] = reason(message)
-            errors += 1
-            continue
-        if reporting is not None and partition not in reporting:
+            dropped[partition] = Fault(FaultKind.CLIENT_ERROR, reason(message))
+        elif reporting is not None and partition not in reporting:
             silent[partition] = dict(message.content.get("metrics", MetricRecord()))
-            continue
-        total += num_bytes(message.content.get("posterior"))
-        outcome = _read(partition, message, codec, sent, shelf)
-        if isinstance(outcome, Reply):
-            good.append(outcome)
         else:
-            dropped[partition] = outcome
+            total += num_bytes(message.content.get("posterior"))
+            try:
+                good.append(_read(partition, message, codec=codec, sent=sent, shelf=shelf))
+            except BadReply as error:
+                dropped[partition] = error.fault
     answered = {reply.partition for reply in good} | set(dropped) | set(silent)
-    dropped |= {
-        partition: "no reply in time"
-        for partition in partition_of.values()
-        if partition not in answered
-    }
-    in_order = sorted(good, key=lambda reply: reply.partition), dict(sorted(dropped.items()))
-    return Replies(*in_order, errors, total, silent)
-
-
-def _read(
-    partition: int, message: Message, codec: Codec, sent: Payload, shelf: Shelf
-) -> Reply | str:
-    """The reply, put on the shelf, or what is wrong with it."""
-    try:
-        record = record_of(message, "posterior", ArrayRecord)
-        metrics = record_of(message, "metrics", MetricRecord)
-        arrays = to_numpy(record)
-        payload = codec.decode(arrays, sent)
-        num_examples, _ = (_number(metrics, name) for name in ("num-examples", "loss"))
-    except ValueError as error:
-        return str(error)
-    if num_examples < 1 or num_examples % 1:
-        return f"num-examples is {num_examples}, not a whole number of at least 1"
-    if fault := payload.fault():
-        return fault
-    stored = shelf.put(arrays)
-    told = {name: value for name, value in metrics.items() if name != "num-examples"}
-    return Reply(
-        partition, int(num_examples), num_bytes(record), lambda: codec.decode(stored(), sent), told
+    for partition in partition_of.values():
+        if partition not in answered:
+            dropped[partition] = Fault(FaultKind.NO_REPLY, "no reply in time")
+    return Replies(
+        good=sorted(good, key=lambda reply: reply.partition),
+        dropped=dict(sorted(dropped.items())),
+        num_bytes=total,
+        silent=silent,
     )
 
 
+def _read(partition: int, message: Message, *, codec: Codec, sent: Payload, shelf: Shelf) -> Reply:
+    """Return the reply, put on the shelf; what is wrong with it is a BadReply."""
+    record = record_of(message, "posterior", ArrayRecord)
+    metrics = record_of(message, "metrics", MetricRecord)
+    arrays = to_numpy(record)
+    payload = codec.decode(arrays, sent)
+    num_examples = _number(metrics, "num-examples")
+    _number(metrics, "loss")
+    if num_examples < 1 or num_examples % 1:
+        raise malformed(f"num-examples is {num_examples}, not a whole number of at least 1")
+    if fault := payload.fault():
+        raise BadReply(fault)
+    stored = shelf.put(arrays)
+    return Reply(
+        partition=partition,
+        num_examples=int(num_examples),
+        num_bytes=num_bytes(record),
+        source=lambda: codec.decode(stored(), sent),
+        metrics={name: value for name, value in metrics.items() if name != "num-examples"},
+    )
+
+
+def malformed(text: str) -> BadReply:
+    """Return the error for a reply of which a part is missing, or is no such thing."""
+    return BadReply(Fault(FaultKind.MALFORMED, text))
+
+
 def record_of(message: Message, name: str, kind: type[Kind]) -> Kind:
-    """The record of this name and kind in a message."""
+    """Return the record of this name and kind in a message; its lack is a BadReply."""
     record = message.content.get(name)
     if not isinstance(record, kind):
-        raise ValueError(f"the reply lacks {name!r} of the kind {kind.__name__}")
+        raise malformed(f"the reply lacks {name!r} of the kind {kind.__name__}")
     return record
 
 
 def _number(metrics: MetricRecord, name: str) -> float:
     value = metrics.get(name)
+    if value is None:
+        raise malformed(f"the reply lacks {name!r}")
     if not isinstance(value, int | float):
-        raise ValueError(
-            f"the reply lacks {name!r}" if value is None else f"{name} is {value}, not a number"
-        )
+        raise malformed(f"{name} is {value}, not a number")
     if not isfinite(value):
-        raise ValueError(f"{name} is {value}, not finite")
+        text = f"{name} is {value}, not finite"
+        raise BadReply(Fault(FaultKind.NOT_FINITE, text, where=name))
     return value
 
 
 def to_numpy(record: ArrayRecord) -> dict[str, np.ndarray]:
-    """The arrays as they lie in the message, read-only, without a copy."""
+    """Return the arrays as they lie in the message, read-only, without a copy."""
     return {name: _view(name, array) for name, array in record.items()}
 
 
 def _view(name: str, array: Array) -> np.ndarray:
-    """Flower sends arrays as .npy files."""
+    """Return one array; Flower sends arrays as .npy files."""
     stream = BytesIO(array.data[:_LONGEST_HEADER])
+    readers = {(1, 0): read_array_header_1_0, (2, 0): read_array_header_2_0}
     try:
-        read = {(1, 0): read_array_header_1_0, (2, 0): read_array_header_2_0}[read_magic(stream)]
-        shape, fortran, dtype = read(stream)
+        shape, fortran, dtype = readers[read_magic(stream)](stream)
         values = np.frombuffer(array.data, dtype, offset=stream.tell())
         return values.reshape(shape, order="F" if fortran else "C")
     except (KeyError, ValueError) as error:
-        raise ValueError(f"{name} is no array: {error}") from None
+        raise malformed(f"{name} is no array: {error}") from None
 
 
-def to_record(arrays: dict[str, np.ndarray]) -> ArrayRecord:
+def to_record(arrays: Mapping[str, np.ndarray]) -> ArrayRecord:
+    """Return the arrays as Flower sends them."""
     return ArrayRecord({name: Array(array) for name, array in arrays.items()})
 
 
-def num_bytes(record: Any) -> int:
-    """Of the arrays in a record; nothing else is counted."""
-    return (
-        sum(len(array.data) for array in record.values()) if isinstance(record, ArrayRecord) else 0
-    )
+def num_bytes(record: object) -> int:
+    """Return the bytes of the arrays in a record; nothing else is counted."""
+    if not isinstance(record, ArrayRecord):
+        return 0
+    return sum(len(array.data) for array in record.values())
 
 
 def reason(message: Message) -> str:
-    """The last line of a client's error: the exception's own text, which SuperNodes send as <class 'X'>:<'text'> and
-    simulated clients as Exception Y occurred. Message: text'>."""
+    """Return the last line of a client's error: the exception's own text.
+
+    SuperNodes send it as <class 'X'>:<'text'>, and simulated clients as Exception Y occurred.
+    Message: text'>.
+    """
     lines = [line.strip() for line in str(message.error.reason or "").splitlines() if line.strip()]
     if not lines:
         return f"error code {message.error.code}"

@@ -1,4 +1,7 @@
-"""Rules that weigh the clients: non-negative numbers with sum 1 (Fischer et al. 2024, section 2.6, Eq. 18 to 21)."""
+"""Rules that weigh the clients: non-negative numbers with sum 1.
+
+They are those of Fischer et al. 2024, section 2.6, Eq. 18 to 21.
+"""
 
 from __future__ import annotations
 
@@ -7,51 +10,77 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.core.settings import nearest
+from fedivon_app.core.registry import Registry, is_import_path
+from fedivon_app.core.text import did_you_mean
 
-SMALLEST_KL = 1e-9  # posteriors nearer than this count as equal: a divergence of 0 would have an infinite inverse
+SMALLEST_KL = 1e-9  # posteriors nearer than this count as equal: 0 would have an infinite inverse
+
+# What a weighting is given: the clients' posteriors, their numbers of examples, and the server's
+# posterior of the round before. It returns a number for each client, which need not sum to 1.
+Weighting = Callable[[Iterable[Posterior], np.ndarray, Posterior | None], np.ndarray]
 
 
-def _equal(
+def equal(
     posteriors: Iterable[Posterior], sizes: np.ndarray, previous: Posterior | None
 ) -> np.ndarray:
+    """Let all clients count the same."""
     return np.ones(len(sizes))
 
 
-def _size(
+def size(
     posteriors: Iterable[Posterior], sizes: np.ndarray, previous: Posterior | None
 ) -> np.ndarray:
+    """Let clients count by their numbers of training examples."""
     return sizes
 
 
-def _max_discrepancy(
+def max_discrepancy(
     posteriors: Iterable[Posterior], sizes: np.ndarray, previous: Posterior | None
 ) -> np.ndarray:
-    """gamma_k = max_j 1/KL(q_k || q_j), j != k: little for a client that is far from every other. Holds them all."""
-    posteriors = list(posteriors)
-    if len(posteriors) == 1:
+    """Let a client count little that is far from every other; this holds all posteriors at once.
+
+    gamma_k = max_j 1/KL(q_k || q_j), j != k.
+    """
+    held = list(posteriors)
+    if len(held) == 1:
         return np.ones(1)
-    others = [[*posteriors[:k], *posteriors[k + 1 :]] for k in range(len(posteriors))]
-    nearest_kl = [min(map(q.kl, rest)) for q, rest in zip(posteriors, others, strict=True)]
-    return 1 / np.maximum(nearest_kl, SMALLEST_KL)
+    nearest_kl = [
+        min(q.kl(other) for j, other in enumerate(held) if j != k) for k, q in enumerate(held)
+    ]
+    inverse: np.ndarray = 1 / np.maximum(nearest_kl, SMALLEST_KL)
+    return inverse
 
 
-def _distance(
+def distance(
     posteriors: Iterable[Posterior], sizes: np.ndarray, previous: Posterior | None
 ) -> np.ndarray:
-    """gamma_k = 1/KL(q_previous || q_k): little for a client that went far from where the server was."""
+    """Let a client count little that went far from where the server was.
+
+    gamma_k = 1/KL(q_previous || q_k).
+    """
     if previous is None:
         raise ValueError("the weighting distance needs the server's posterior of the round before")
-    return 1 / np.maximum([previous.kl(q) for q in posteriors], SMALLEST_KL)
+    inverse: np.ndarray = 1 / np.maximum([previous.kl(q) for q in posteriors], SMALLEST_KL)
+    return inverse
 
 
-RULES: dict[str, Callable[..., np.ndarray]] = {
-    "equal": _equal,
-    "size": _size,
-    "max-discrepancy": _max_discrepancy,
-    "distance": _distance,
-}
+WEIGHTINGS: Registry[Weighting] = Registry(
+    "weighting rule",
+    {
+        "equal": equal,
+        "size": size,
+        "max-discrepancy": max_discrepancy,
+        "distance": distance,
+    },
+)
 FOR_POINTS = ("equal", "size")  # the others need a precision
+
+
+def checked_for_points(name: str) -> str:
+    """Return the name of a weighting that needs no precision, or of the user's own."""
+    if name not in FOR_POINTS and not is_import_path(name):
+        raise ValueError(f"points have no precision to weigh by: {did_you_mean(name, FOR_POINTS)}")
+    return WEIGHTINGS.checked(name)
 
 
 def weigh(
@@ -60,13 +89,16 @@ def weigh(
     sizes: Sequence[int],
     previous: Posterior | None = None,
 ) -> np.ndarray:
-    """The clients' weights by the rule of this name; `sizes` are their numbers of training examples."""
-    if rule not in RULES:
-        raise ValueError(f"there is no weighting rule {rule!r}: {nearest(rule, RULES)}")
+    """Return the clients' weights by the rule of this name or import path; the sum is 1.
+
+    `sizes` are the clients' numbers of training examples.
+    """
     counts = np.asarray(sizes, np.float64)
+    weighting = WEIGHTINGS.find(rule)
     if counts.size == 0 or not (counts > 0).all():
         raise ValueError(
             f"every client needs a positive number of examples; these are {counts.tolist()}"
         )
-    raw = RULES[rule](posteriors, counts, previous)
-    return raw / raw.sum()
+    raw = np.asarray(weighting(posteriors, counts, previous), np.float64)
+    weights: np.ndarray = raw / raw.sum()
+    return weights

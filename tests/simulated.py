@@ -1,4 +1,4 @@
-"""A whole federation in one process: real clients and a real strategy's merge, without Flower's messages."""
+"""A whole federation in one process: real clients and a real merge, without Flower's messages."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,8 +43,10 @@ def federate(
     kind: type | None = None,
     **options: Any,
 ) -> Federated:
-    """The source's rows dealt in equal runs to the clients, who all take part in every round; `kind` is another client
-    than the method's own, `options` are the model's."""
+    """The source's rows are dealt in equal runs to the clients, who all take part in every round.
+
+    `kind` is another client than the method's own, `options` are the model's.
+    """
     values = {
         "experiment": "test",
         "strategy": name,

@@ -7,7 +7,7 @@ import pytest
 from flwr.app import Message, RecordDict
 
 from fedivon_app.cli.main import _parser
-from fedivon_app.core.settings import CONF, compose
+from fedivon_app.core.compose import CONF, compose
 from fedivon_app.datasets.loading import partition_of
 from fedivon_app.methods import METHODS, method, settings_of
 from fedivon_app.server.setup import prepare

@@ -1,1 +1,1 @@
-"""The command line."""
+"""The command line: `fedivon COMMAND`, or `python -m fedivon_app.cli COMMAND`."""

@@ -1,7 +1,7 @@
-"""Scores on the clients' own test parts: how they travel, pooled, by client, and how they spread over the clients.
+"""Scores on the clients' own test parts: how they travel, pooled, by client, and how they spread.
 
-Whose model is scored, and when, is in the names: the global model (GM) as it was merged, before local training, and a
-client's personal model (PM) as its own training left it.
+Whose model is scored, and when, is in the names: the global model (GM) as it was merged, before
+local training, and a client's personal model (PM) as its own training left it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedivon_app.core.metrics import Tally
+from fedivon_app.core.scores import SCORES, Score, values_of
 
 PLACES = {"gm": "clients_before_training", "pm": "clients_after_training"}  # in a round's record
 Tallies = Mapping[str, Mapping[str, Tally]]  # whose model (gm, pm) -> way (mean, mc) -> tally
@@ -19,7 +20,7 @@ WORST = 0.1
 
 
 def to_metrics(tallies: Tallies) -> dict[str, Any]:
-    """One flat dictionary, fit for a Flower MetricRecord."""
+    """Return the tallies as one flat dictionary, fit for a Flower MetricRecord."""
     return {
         f"{who}.{way}.{name}": value
         for who, ways in tallies.items()
@@ -29,7 +30,10 @@ def to_metrics(tallies: Tallies) -> dict[str, Any]:
 
 
 def from_metrics(metrics: Mapping[str, Any]) -> dict[str, dict[str, Tally]]:
-    """The inverse of `to_metrics`; what has no such name is left alone, what cannot be scored is a ValueError."""
+    """Return the inverse of `to_metrics`.
+
+    What has no such name is left alone; what cannot be scored is a ValueError.
+    """
     values: dict[str, dict[str, dict[str, Any]]] = {}
     for key, value in metrics.items():
         who, _, rest = key.partition(".")
@@ -48,56 +52,57 @@ def from_metrics(metrics: Mapping[str, Any]) -> dict[str, dict[str, Tally]]:
 
 
 def gathered(
-    replies: Mapping[int, Tallies], sizes: Mapping[int, int], samples: int
+    replies: Mapping[int, Tallies],
+    sizes: Mapping[int, int],
+    samples: int,
+    scores: Mapping[str, Score] = SCORES,
 ) -> dict[str, dict[str, Any]]:
-    """The part of a round's record with the clients' scores: `{"gm": {place: scores}, "pm": {place: scores}}`.
+    """Return the clients' scores for a round's record, as {"gm": {place: ...}, "pm": {place: ...}}.
 
-    `replies` are by partition, `sizes` the clients' numbers of training examples. Under a way ("mean", "mc") are the
-    scores over all clients' examples together, from pooled bins; `by_client` has each client's own, and `over_clients`
-    their spread.
+    `replies` are by partition, `sizes` the clients' numbers of training examples. Under a way
+    ("mean", "mc") are the scores over all clients' examples together, from pooled sums;
+    `by_client` has each client's own, and `over_clients` their spread.
     """
     record: dict[str, dict[str, Any]] = {}
     for who, place in PLACES.items():
-        scored = {
-            partition: tallies[who]
-            for partition, tallies in sorted(replies.items())
-            if who in tallies
-        }
+        scored = {p: tallies[who] for p, tallies in sorted(replies.items()) if who in tallies}
         if not scored:
             continue
-        ways = [way for way in ("mean", "mc") if all(way in tallies for tallies in scored.values())]
         part: dict[str, Any] = {}
-        for way in ways:
-            part[way] = sum((tallies[way] for tallies in scored.values()), Tally()).scores()
-            part[way] |= {"samples": samples} if way == "mc" else {}
-        by_client = [
-            {
+        for way in ("mean", "mc"):
+            if not all(way in tallies for tallies in scored.values()):
+                continue
+            pooled = sum((tallies[way] for tallies in scored.values()), Tally())
+            part[way] = values_of(pooled, scores) | ({"samples": samples} if way == "mc" else {})
+        by_client = []
+        for partition, tallies in scored.items():
+            client: dict[str, Any] = {
                 "partition": partition,
                 "num_train": sizes.get(partition, 0),
-                **tallies["mean"].scores(),
+                **values_of(tallies["mean"], scores),
             }
-            | ({"mc": tallies["mc"].scores()} if "mc" in ways else {})
-            for partition, tallies in scored.items()
-        ]
+            if "mc" in part:
+                client["mc"] = values_of(tallies["mc"], scores)
+            by_client.append(client)
         record[who] = {place: part | {"by_client": by_client, "over_clients": spread(by_client)}}
     return record
 
 
 def spread(by_client: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """Of the clients' accuracies, at the mean and by Monte Carlo where there are such.
+    """Return how the clients' accuracies spread, at the mean and by Monte Carlo where there are
+    such.
 
-    Every client counts once in `mean` and `std`, by its training examples in `weighted`; `worst_decile` is the mean
-    over the worst tenth, one client at the least.
+    Every client counts once in `mean` and `std`, by its training examples in `weighted`;
+    `worst_decile` is the mean over the worst tenth, one client at the least.
     """
     sizes = np.array([client["num_train"] for client in by_client], np.float64)
+    ways = {"mean": by_client, "mc": [client.get("mc") for client in by_client]}
     found = {}
-    for way, scores in {
-        "mean": by_client,
-        "mc": [client.get("mc") for client in by_client],
-    }.items():
-        if not all(scores):
+    for way, scores in ways.items():
+        known = [score for score in scores if score]
+        if not known or len(known) < len(scores):
             continue
-        values = np.array([score["accuracy"] for score in scores])
+        values = np.array([score["accuracy"] for score in known])
         worst = np.sort(values)[: max(1, round(WORST * len(values)))]
         found[way] = {
             "mean": float(values.mean()),

@@ -9,27 +9,36 @@ from typing import Protocol
 import numpy as np
 
 from fedivon_app.core.dense import Dense
+from fedivon_app.core.errors import BadReply, Fault, FaultKind
 from fedivon_app.core.posterior import Posterior
 
 
 @dataclass(frozen=True, eq=False)
 class Payload:
-    """What travels: a posterior, batch-norm statistics where the model has them, and what a method adds by name."""
+    """What travels.
 
-    posterior: Posterior | Dense
+    A posterior, a model's batch-norm statistics, and what a method adds by name.
+    """
+
+    posterior: Posterior
     buffers: np.ndarray | None = None
     extras: Mapping[str, np.ndarray] = field(default_factory=dict)
 
-    def fault(self) -> str | None:
-        """Why this must not be merged, or None."""
+    def fault(self) -> Fault | None:
+        """Return why this must not be merged, or None."""
         for name, array in (("buffers", self.buffers), *self.extras.items()):
             if array is not None and not np.isfinite(array).all():
-                return f"{name} has values that are not finite"
+                text = f"{name} has values that are not finite"
+                return Fault(FaultKind.NOT_FINITE, text, where=name)
         return self.posterior.fault()
 
 
 class Codec(Protocol):
-    """`reference` is the payload that the client was sent, known on both sides; None where there is none yet."""
+    """The two directions of the wire.
+
+    `reference` is the payload that the client was sent, which both sides know; it is None where
+    there is none yet. What does not fit the reference is a BadReply.
+    """
 
     def encode(
         self, payload: Payload, reference: Payload | None = None
@@ -41,12 +50,13 @@ class Codec(Protocol):
 
 
 class Raw:
-    """Plain float32: `mean`, `precision`, `buffers`, then a method's extras, in this order, where they exist.
+    """Plain float32: `mean`, `precision`, `buffers`, then a method's extras, where they exist.
 
     A full-covariance posterior goes as float64, its precision as a matrix.
     """
 
     def encode(self, payload: Payload, reference: Payload | None = None) -> dict[str, np.ndarray]:
+        """Return the payload's arrays by name, in the order of the wire."""
         posterior = payload.posterior
         named = {
             "mean": posterior.mean,
@@ -62,20 +72,27 @@ class Raw:
         }
 
     def decode(self, arrays: Mapping[str, np.ndarray], reference: Payload | None = None) -> Payload:
+        """Return the payload that these arrays are; with a reference, they must be like its own."""
         if reference is not None:
-            expected = self.encode(reference)
-            if list(arrays) != list(expected):
-                raise ValueError(
-                    f"has the arrays {', '.join(arrays) or 'none'}, not {', '.join(expected)}"
-                )
-            for name, array in arrays.items():
-                if array.shape != expected[name].shape:
-                    raise ValueError(f"{name} has shape {array.shape}, not {expected[name].shape}")
-                if array.dtype.kind != "f":
-                    raise ValueError(f"{name} holds {array.dtype}, not {expected[name].dtype}")
+            self._check(arrays, self.encode(reference))
         rest = dict(arrays)
         mean = rest.pop("mean")
         precision = rest.pop("precision", None)
         kind = Dense if precision is not None and precision.ndim == 2 else Posterior
-        posterior = kind(mean, precision)
-        return Payload(posterior, rest.pop("buffers", None), rest)
+        buffers = rest.pop("buffers", None)
+        return Payload(kind(mean, precision), buffers, rest)
+
+    @staticmethod
+    def _check(arrays: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> None:
+        if list(arrays) != list(expected):
+            told = ", ".join(arrays) or "none"
+            raise _malformed(f"has the arrays {told}, not {', '.join(expected)}")
+        for name, array in arrays.items():
+            if array.shape != expected[name].shape:
+                raise _malformed(f"{name} has shape {array.shape}, not {expected[name].shape}")
+            if array.dtype.kind != "f":
+                raise _malformed(f"{name} holds {array.dtype}, not {expected[name].dtype}")
+
+
+def _malformed(text: str) -> BadReply:
+    return BadReply(Fault(FaultKind.MALFORMED, text))

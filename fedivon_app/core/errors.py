@@ -1,4 +1,5 @@
-"""What can go wrong, as kinds: the errors that a person may see, and why a posterior or a reply is of no use.
+"""What can go wrong, as kinds: the errors that a person may see, and why a posterior or a reply is
+of no use.
 
     FedIvonError
       UserError          somebody asked for what cannot be: SettingsError, DataError
@@ -19,7 +20,10 @@ class FedIvonError(Exception):
 
 
 class UserError(FedIvonError, ValueError):
-    """Something that was asked for cannot be; the text says what was wrong and what would be right."""
+    """Something that was asked for cannot be.
+
+    The text says what was wrong and what would be right.
+    """
 
 
 class SettingsError(UserError):
@@ -27,7 +31,10 @@ class SettingsError(UserError):
 
 
 class DataError(UserError):
-    """Data are wrong: the text names the data set or the file, the fault and what would be right."""
+    """Data are wrong.
+
+    The text names the data set or the file, the fault and what would be right.
+    """
 
 
 class FlowerError(FedIvonError, RuntimeError):
@@ -67,7 +74,7 @@ class Fault:
         return self.text
 
 
-class BadReply(Exception):
+class BadReply(ValueError):
     """Raised while a reply is read, with the fault that was found in it."""
 
     def __init__(self, fault: Fault):

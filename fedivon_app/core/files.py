@@ -36,7 +36,10 @@ def write_text(path: Path, text: str) -> Path:
 
 
 def write_bytes(path: Path, data: bytes, *, secret: bool = False) -> Path:
-    """Write a file in one step; a secret one is readable by its owner alone from its first byte on."""
+    """Write a file in one step.
+
+    A secret one is readable by its owner alone from its first byte on.
+    """
     with written_aside(path) as aside:
         mode = 0o600 if secret else 0o644
         descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)

@@ -1,4 +1,7 @@
-"""Scores of predicted probabilities: accuracy, NLL, ECE, Brier, AUROC, uncertainty and retention. numpy only."""
+"""Scores of predicted probabilities: accuracy, NLL, ECE, Brier, AUROC, uncertainty and retention.
+
+Numpy only.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,11 +31,13 @@ def _zero_bins() -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Tally:
-    """Sums from which the four scores follow, over any number of examples; `Tally()` is the sum over none.
+    """Sums from which the four scores follow, over any number of examples; `Tally()` is the sum
+    over none.
 
-    Tallies of different clients add up to the tally of all their examples, so that scores over clients come from
-    pooled sums and pooled calibration bins, never from averages of the clients' scores. Bin b holds the examples whose
-    largest probability lies in (b/15, (b+1)/15] (Guo et al. 2017, section 2).
+    Tallies of different clients add up to the tally of all their examples, so that scores over
+    clients come from pooled sums and pooled calibration bins, never from averages of the clients'
+    scores. Bin b holds the examples whose largest probability lies in (b/15, (b+1)/15] (Guo et al.
+    2017, section 2).
     """
 
     count: float = 0.0
@@ -116,7 +121,9 @@ class Tally:
         }
 
     def to_dict(self) -> dict[str, float | list[float]]:
-        """Return plain numbers and lists under the fields' names, fit for a Flower MetricRecord and JSON."""
+        """Return plain numbers and lists under the fields' names, fit for a Flower MetricRecord
+        and JSON.
+        """
         values: dict[str, float | list[float]] = {}
         for name in SUMMED:
             value = getattr(self, name)
@@ -125,8 +132,10 @@ class Tally:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, float | Sequence[float]]) -> "Tally":
-        """Return the inverse of `to_dict`; other keys are left alone, and a tally that cannot be one is
-        a ValueError."""
+        """Return the inverse of `to_dict`.
+
+        Other keys are left alone, and a tally that cannot be one is a ValueError.
+        """
         parts: dict[str, Any] = {}
         for name in SUMMED:
             if name not in values:
@@ -162,7 +171,8 @@ def classification(probabilities: np.ndarray, labels: np.ndarray) -> dict[str, f
 def reliability(
     source: Tally | np.ndarray, labels: np.ndarray | None = None
 ) -> dict[str, np.ndarray]:
-    """A reliability diagram's bins: mean confidence, accuracy (both NaN where a bin is empty) and count, each (15,).
+    """A reliability diagram's bins: mean confidence, accuracy (both NaN where a bin is empty) and
+    count, each (15,).
 
     From a Tally, or from (N, C) probabilities and their labels.
     """
@@ -178,7 +188,10 @@ def reliability(
 
 
 def auroc(scores_in: np.ndarray, scores_out: np.ndarray) -> float:
-    """P(out > in) + P(out = in) / 2 over all pairs: a higher score means more out-of-distribution."""
+    """P(out > in) + P(out = in) / 2 over all pairs.
+
+    A higher score means more out-of-distribution.
+    """
     inside = _scores("scores_in", scores_in)
     outside = _scores("scores_out", scores_out)
     outside = np.sort(outside)
@@ -189,11 +202,12 @@ def auroc(scores_in: np.ndarray, scores_out: np.ndarray) -> float:
 
 
 def uncertainty(sample_probabilities: np.ndarray) -> dict[str, np.ndarray]:
-    """Entropy, aleatoric and epistemic uncertainty of M samples p_m, (M, N, C), with mean p; each (N,).
+    """Entropy, aleatoric and epistemic uncertainty of M samples p_m, (M, N, C), with mean p; each
+    (N,).
 
-    entropy = -sum_c p_c log p_c / log C, in [0, 1]; of the matrices mean_m(diag(p_m) - p_m p_m^T) (aleatoric) and
-    mean_m((p_m - p)(p_m - p)^T) (epistemic) the traces, mean_m sum_c p_mc (1 - p_mc) and mean_m sum_c (p_mc - p_c)^2.
-    The two add up to sum_c p_c (1 - p_c).
+    entropy = -sum_c p_c log p_c / log C, in [0, 1]; of the matrices mean_m(diag(p_m) - p_m p_m^T)
+    (aleatoric) and mean_m((p_m - p)(p_m - p)^T) (epistemic) the traces, mean_m sum_c p_mc (1 -
+    p_mc) and mean_m sum_c (p_mc - p_c)^2. The two add up to sum_c p_c (1 - p_c).
     """
     samples = np.asarray(sample_probabilities)
     if samples.ndim != 3 or samples.shape[0] == 0:
@@ -210,7 +224,8 @@ def uncertainty(sample_probabilities: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def uncertainty_of_moments(mean: np.ndarray, second: np.ndarray) -> dict[str, np.ndarray]:
-    """The same from the mean p and the mean square of the samples, (N, C) float64, so that none has to be kept.
+    """The same from the mean p and the mean square of the samples, (N, C) float64, so that none
+    has to be kept.
 
     The traces are sum_c (E[p_c] - E[p_c^2]) (aleatoric) and sum_c (E[p_c^2] - p_c^2) (epistemic).
     """
@@ -229,15 +244,16 @@ def retention_curve(
 ) -> np.ndarray:
     """The accuracy over the most certain fraction of the examples, for each of `fractions`.
 
-    At least one example is kept. Among equally uncertain examples none is preferred: the accuracy is the expected one
-    under a random order of them, so the order of the arrays does not matter.
+    At least one example is kept. Among equally uncertain examples none is preferred: the accuracy
+    is the expected one under a random order of them, so the order of the arrays does not matter.
     """
     correct = np.asarray(correct, dtype=np.float64)
     uncertain = _scores("uncertainty", uncertainty)
     fractions = np.asarray(fractions, dtype=np.float64)
     if correct.shape != uncertain.shape:
         raise ValueError(
-            f"correct {correct.shape} and uncertainty {uncertain.shape} must have one entry per example"
+            f"correct {correct.shape} and uncertainty {uncertain.shape} must have one entry per "
+            "example"
         )
     if not ((fractions > 0) & (fractions <= 1)).all():
         raise ValueError(f"fractions must lie in (0, 1], not {fractions.tolist()}")
@@ -253,7 +269,8 @@ def _checked(probabilities: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray,
     labels = np.asarray(labels)
     if labels.shape != probabilities.shape[:1]:
         raise ValueError(
-            f"labels of shape {labels.shape} do not fit probabilities of shape {probabilities.shape}"
+            f"labels of shape {labels.shape} do not fit probabilities of shape "
+            f"{probabilities.shape}"
         )
     if not np.issubdtype(labels.dtype, np.integer):
         raise ValueError(f"labels must be whole class numbers, not {labels.dtype}")
@@ -269,7 +286,8 @@ def _checked_probabilities(probabilities: np.ndarray) -> np.ndarray:
     probabilities = np.asarray(probabilities, dtype=np.float64)
     if probabilities.ndim != 2 or probabilities.shape[1] < 2:
         raise ValueError(
-            f"probabilities must have shape (N, C) with at least 2 classes, not {probabilities.shape}"
+            "probabilities must have shape (N, C) with at least 2 classes, not "
+            f"{probabilities.shape}"
         )
     if len(probabilities) == 0:
         raise ValueError("probabilities are empty: there is no example to score")

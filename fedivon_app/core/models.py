@@ -1,105 +1,44 @@
 """Models by name, each a base and a head: logits = head(base(inputs)).
 
-A model is built for the data's shape, (height, width, channels) for images or (features,) for vectors, and takes
-batches in torch's order: (N, channels, height, width) or (N, features). The head is the last linear layer, the base
-everything before it, so that methods which personalise the head find it under the same name in every model.
-Initial weights are torch's defaults, drawn from the global generator: `torch.manual_seed` before `build` fixes them.
+A model is built for the data's shape, (height, width, channels) for images or (features,) for
+vectors, and takes batches in torch's order: (N, channels, height, width) or (N, features). The head
+is the last linear layer, the base everything before it, so that methods which personalise the head
+find it under the same name in every model. Initial weights are torch's defaults, drawn from the
+global generator: `torch.manual_seed` before `build` fixes them.
 """
 
-import difflib
-import importlib
+from __future__ import annotations
+
 import inspect
 from collections.abc import Callable, Iterable
 
 import torch
 from torch import nn
-from torch.nn import functional
+
+from fedivon_app.core.errors import SettingsError
+from fedivon_app.core.layers import BaseHead, ChannelsLast, MonteCarloDropout, ResidualBlock
+from fedivon_app.core.registry import Registry, import_by_path, is_import_path
+from fedivon_app.core.text import did_you_mean, one_line
 
 Shape = tuple[int, ...]
-ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
-    "relu": nn.ReLU,
-    "sigmoid": nn.Sigmoid,
-    "tanh": nn.Tanh,
-}
 
-
-class BaseHead(nn.Module):
-    """logits = head(base(inputs)); the head is one linear layer."""
-
-    def __init__(self, base: nn.Module, num_features: int, num_classes: int):
-        super().__init__()
-        self.base = base
-        self.head = nn.Linear(num_features, num_classes)
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        return self.head(self.base(inputs))
-
-
-class ChannelsLast(nn.Module):
-    """The same images with their channels innermost in memory, where convolution and pooling are fastest on a CPU.
-
-    Written with `permute`, because `contiguous(memory_format=torch.channels_last)` leaves images of one channel as they
-    are, and torch then takes the slow layout for all layers that follow. No copy if the batch is so laid out already,
-    as arrays of (N, height, width, channels) are that were permuted into torch's order.
-    """
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        if inputs.stride(1) == 1:
-            return inputs
-        return (
-            inputs.permute(0, 2, 3, 1)
-            .clone(memory_format=torch.contiguous_format)
-            .permute(0, 3, 1, 2)
-        )
-
-
-class ZeroPaddedShortcut(nn.Module):
-    """He et al.'s option A: every second pixel, and zeros for the channels that are new; no parameters."""
-
-    def __init__(self, stride: int, new_channels: int):
-        super().__init__()
-        self.stride = stride
-        self.new_channels = new_channels
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        before = self.new_channels // 2
-        pixels = inputs[:, :, :: self.stride, :: self.stride]
-        return functional.pad(pixels, (0, 0, 0, 0, before, self.new_channels - before))
-
-
-class ResidualBlock(nn.Module):
-    """ReLU(shortcut(x) + BN(conv(ReLU(BN(conv(x)))))), He et al. 2016, Figure 2."""
-
-    def __init__(self, channels_in: int, channels: int, stride: int):
-        super().__init__()
-        self.residual = nn.Sequential(
-            nn.Conv2d(channels_in, channels, 3, stride=stride, padding=1, bias=False),
-            nn.BatchNorm2d(channels),
-            nn.ReLU(),
-            nn.Conv2d(channels, channels, 3, padding=1, bias=False),
-            nn.BatchNorm2d(channels),
-        )
-        same = stride == 1 and channels == channels_in
-        self.shortcut = (
-            nn.Identity() if same else ZeroPaddedShortcut(stride, channels - channels_in)
-        )
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        return functional.relu(self.shortcut(inputs) + self.residual(inputs))
-
-
-class MonteCarloDropout(nn.Dropout):
-    """Dropout that `core.predict` leaves on when it draws samples (Gal and Ghahramani 2016)."""
+ACTIVATIONS: Registry[type[nn.Module]] = Registry(
+    "activation",
+    {"relu": nn.ReLU, "sigmoid": nn.Sigmoid, "tanh": nn.Tanh},
+    kind=nn.Module,
+    classes=True,
+)
 
 
 def with_dropout(module: nn.Module, rate: float, logits: bool = False) -> nn.Module:
-    """The module with Monte Carlo dropout after every linear and convolution layer; the last one's outputs are the
-    logits, which are left alone unless `logits` says otherwise.
+    """Return the module with Monte Carlo dropout after every linear and convolution layer.
 
-    Changed in place: each such layer becomes Sequential(layer, dropout), so that the flat vector stays the same.
+    The last such layer's outputs are the logits, which are left alone unless `logits` says
+    otherwise. The module is changed in place: each such layer becomes Sequential(layer, dropout),
+    so that the flat vector stays the same.
     """
     if not 0 < rate < 1:
-        raise ValueError(f"the rate of dropout must lie between 0 and 1, not {rate}")
+        raise SettingsError(f"the rate of dropout must lie between 0 and 1, not {rate}")
     layers = [
         name for name, part in module.named_modules() if isinstance(part, nn.Linear | nn.Conv2d)
     ]
@@ -112,7 +51,7 @@ def with_dropout(module: nn.Module, rate: float, logits: bool = False) -> nn.Mod
 
 
 def linear(shape: Shape, num_classes: int) -> nn.Module:
-    """Multinomial logistic regression: the base only flattens."""
+    """Build multinomial logistic regression: the base only flattens."""
     return BaseHead(nn.Flatten(), _size(shape), num_classes)
 
 
@@ -122,7 +61,10 @@ def mlp(
     sizes: int | Iterable[int] = (200, 100),
     activation: str = "relu",
 ) -> nn.Module:
-    """Fully connected layers; 200-100 with sigmoid is BayesADMM's network for MNIST and Fashion-MNIST."""
+    """Build fully connected layers.
+
+    200-100 with sigmoid is BayesADMM's network for MNIST and Fashion-MNIST.
+    """
     layers, features = _fully_connected(_size(shape), _positive("sizes", sizes), activation)
     return BaseHead(nn.Sequential(nn.Flatten(), *layers), features, num_classes)
 
@@ -133,13 +75,13 @@ def lenet(
     channels: Iterable[int] = (16, 32),
     hidden: int | Iterable[int] = 128,
 ) -> nn.Module:
-    """5x5 convolutions, each with ReLU and 2x2 max pooling, then hidden linear layers with ReLU.
+    """Build 5x5 convolutions with ReLU and 2x2 max pooling each, then hidden layers with ReLU.
 
-    The convolutions are not padded, except for images with a side below 16 (the 8x8 digits), which would vanish: those
-    get same-padding. `hidden=(120, 84)` is pFedVEM's network for CIFAR-10.
+    The convolutions are not padded, except for images with a side below 16 (the 8x8 digits), which
+    would vanish: those get same-padding. `hidden=(120, 84)` is pFedVEM's network for CIFAR-10.
     """
     padding = "same" if min(shape[:2]) < 16 else "valid"
-    layers = []
+    layers: list[nn.Module] = []
     channels_in = shape[2]
     for channels_out in _positive("channels", channels):
         layers += [
@@ -148,20 +90,24 @@ def lenet(
             nn.ReLU(),
         ]
         channels_in = channels_out
-    return _convolutional(layers, shape, num_classes, _positive("hidden", hidden))
+    return _convolutional(layers, shape, num_classes, hidden=_positive("hidden", hidden))
 
 
 def acar_cnn(shape: Shape, num_classes: int) -> nn.Module:
-    """FedDyn's network (Acar et al. 2021): two 5x5 convolutions of 64 channels, linear layers of 384 and 192."""
+    """Build FedDyn's network (Acar et al. 2021).
+
+    It has two 5x5 convolutions of 64 channels, and linear layers of 384 and 192.
+    """
     return lenet(shape, num_classes, channels=(64, 64), hidden=(384, 192))
 
 
 def cnn6(shape: Shape, num_classes: int, channels: Iterable[int] = (32, 64, 128)) -> nn.Module:
-    """Six 3x3 convolutions, a pair for each entry of `channels`, for CIFAR-100.
+    """Build six 3x3 convolutions, a pair for each entry of `channels`, for CIFAR-100.
 
-    Same-padding and ReLU throughout, 2x2 max pooling between the pairs and the average over all pixels after the last.
+    There are same-padding and ReLU throughout, 2x2 max pooling between the pairs and the average
+    over all pixels after the last.
     """
-    layers = []
+    layers: list[nn.Module] = []
     channels_in = shape[2]
     for channels_out in _positive("channels", channels):
         layers += [nn.MaxPool2d(2)] if layers else []
@@ -172,8 +118,11 @@ def cnn6(shape: Shape, num_classes: int, channels: Iterable[int] = (32, 64, 128)
 
 
 def zenke_cnn(shape: Shape, num_classes: int) -> nn.Module:
-    """The CIFAR network of Zenke et al. 2017: two pairs of 3x3 convolutions (32, 64 channels) with dropout."""
-    layers = []
+    """Build the CIFAR network of Zenke et al. 2017.
+
+    It has two pairs of 3x3 convolutions, of 32 and 64 channels, with dropout.
+    """
+    layers: list[nn.Module] = []
     channels_in = shape[2]
     for channels_out in (32, 64):
         layers += [nn.Conv2d(channels_in, channels_out, 3, padding=1), nn.ReLU()]
@@ -184,112 +133,126 @@ def zenke_cnn(shape: Shape, num_classes: int) -> nn.Module:
             nn.Dropout(0.25),
         ]
         channels_in = channels_out
-    model = _convolutional(layers, shape, num_classes, (512,))
-    model.base.append(nn.Dropout(0.5))
-    return model
+    return _convolutional(layers, shape, num_classes, hidden=(512,), last=[nn.Dropout(0.5)])
 
 
 def resnet(
     shape: Shape, num_classes: int, channels: Iterable[int] = (16, 32, 64), blocks: int = 3
 ) -> nn.Module:
-    """He et al.'s networks for CIFAR (2016, section 4.2): a stage of `blocks` blocks for each entry of `channels`.
+    """Build one of He et al.'s networks for CIFAR (2016, section 4.2).
 
-    Every stage but the first halves the image. The defaults are ResNet-20; `channels=(8, 16, 32), blocks=1` is a small
-    one of eight layers.
+    It has a stage of `blocks` blocks for each entry of `channels`; every stage but the first halves
+    the image. The defaults are ResNet-20; `channels=(8, 16, 32), blocks=1` is a small one of eight
+    layers.
     """
     channels = _positive("channels", channels)
     (blocks,) = _positive("blocks", blocks)
     channels_in = channels[0]
-    layers = [
+    layers: list[nn.Module] = [
         nn.Conv2d(shape[2], channels_in, 3, padding=1, bias=False),
         nn.BatchNorm2d(channels_in),
         nn.ReLU(),
     ]
     for stage, channels_out in enumerate(channels):
         for block in range(blocks):
-            layers.append(
-                ResidualBlock(channels_in, channels_out, 2 if stage and block == 0 else 1)
-            )
+            stride = 2 if stage and block == 0 else 1
+            layers.append(ResidualBlock(channels_in, channels_out, stride))
             channels_in = channels_out
     return _convolutional([*layers, nn.AdaptiveAvgPool2d(1)], shape, num_classes)
 
 
 def resnet20(shape: Shape, num_classes: int) -> nn.Module:
-    """ResNet-20: three stages of three blocks, 16, 32 and 64 channels."""
+    """Build ResNet-20, which has three stages of three blocks, of 16, 32 and 64 channels."""
     return resnet(shape, num_classes)
 
 
-MODELS: dict[str, Callable[..., nn.Module]] = {
-    "linear": linear,
-    "mlp": mlp,
-    "lenet": lenet,
-    "cnn6": cnn6,
-    "acar-cnn": acar_cnn,
-    "zenke-cnn": zenke_cnn,
-    "resnet": resnet,
-    "resnet20": resnet20,
-}
+MODELS: Registry[Callable[..., nn.Module]] = Registry(
+    "model",
+    {
+        "linear": linear,
+        "mlp": mlp,
+        "lenet": lenet,
+        "cnn6": cnn6,
+        "acar-cnn": acar_cnn,
+        "zenke-cnn": zenke_cnn,
+        "resnet": resnet,
+        "resnet20": resnet20,
+    },
+)
 VECTOR_MODELS = ("linear", "mlp")
 
 
 def options_of(name: str) -> dict[str, object]:
-    """The options that `build` takes for this model, with their defaults."""
-    _known("there is no model", name, MODELS)
-    parameters = inspect.signature(MODELS[name]).parameters.values()
+    """Return the options that `build` takes for this model, with their defaults."""
+    if is_import_path(name):
+        raise SettingsError(f"there is no model {name!r}: model.factory is for one of your own")
+    parameters = inspect.signature(MODELS.find(name)).parameters.values()
     return {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
 
 
-def build(name: str, shape: Shape, num_classes: int, **options) -> nn.Module:
-    """The model of this name for inputs of this shape, (height, width, channels) or (features,)."""
+def build(name: str, shape: Shape, num_classes: int, **options: object) -> nn.Module:
+    """Return the model of this name for inputs of this shape.
+
+    The shape is (height, width, channels) or (features,).
+    """
     valid = options_of(name)
     shape = _checked_shape(shape)
     if num_classes < 2:
-        raise ValueError(f"num_classes must be at least 2, not {num_classes}")
+        raise SettingsError(f"num_classes must be at least 2, not {num_classes}")
     for option in options:
-        _known(f"model {name!r} has no option", option, valid)
+        if option not in valid:
+            raise SettingsError(
+                f"model {name!r} has no option {option!r}: {did_you_mean(option, valid)}"
+            )
     if len(shape) == 1 and name not in VECTOR_MODELS:
         takers = " and ".join(VECTOR_MODELS)
-        raise ValueError(
-            f"model {name!r} needs images (height, width, channels), not vectors {shape}; {takers} take them"
+        raise SettingsError(
+            f"model {name!r} needs images (height, width, channels), "
+            f"not vectors {shape}; {takers} take them"
         )
     try:
         return MODELS[name](shape, num_classes, **options)
     except _TooSmall:
         size = "x".join(map(str, shape))
-        raise ValueError(
+        raise SettingsError(
             f"images of {size} are too small for model {name!r}: nothing is left after pooling"
         ) from None
 
 
-def build_custom(factory: str, shape: Shape, num_classes: int, **options) -> nn.Module:
-    """The user's own model: `package.module:function` is called as function(shape, num_classes, **options).
+def build_custom(factory: str, shape: Shape, num_classes: int, **options: object) -> nn.Module:
+    """Return the user's own model, from a function that is named by its import path.
 
-    Its module has to turn a float32 batch, (N, channels, height, width) or (N, features), into (N, num_classes) logits.
+    `package.module:function` is called as function(shape, num_classes, **options). Its module has
+    to turn a float32 batch, (N, channels, height, width) or (N, features), into (N, num_classes)
+    logits.
     """
     shape = _checked_shape(shape)
-    function = _imported(factory)
+    function = import_by_path(factory, "model factory")
+    if not callable(function):
+        raise SettingsError(f"model factory {factory!r} is {function!r}, which cannot be called")
     try:
         model = function(shape, num_classes, **options)
     except Exception as error:
         given = ", ".join(["shape", "num_classes", *options])
-        raise ValueError(
-            f"model factory {factory!r}, called with ({given}), fails: {error}"
+        raise SettingsError(
+            f"model factory {factory!r}, called with ({given}), fails: {one_line(error)}"
         ) from error
     if not isinstance(model, nn.Module):
-        raise ValueError(
+        raise SettingsError(
             f"model factory {factory!r} returned a {type(model).__name__}, not a torch.nn.Module"
         )
     try:
-        logits = _dry_run(model, shape, batch_size=2)
+        logits: object = _dry_run(model, shape, batch_size=2)
     except Exception as error:
         batch = (2, *_channels_first(shape))
-        raise ValueError(
-            f"the model of factory {factory!r} fails on a batch of shape {batch}: {error}"
+        raise SettingsError(
+            f"the model of factory {factory!r} fails on a batch of shape {batch}: {one_line(error)}"
         ) from error
     found = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
     if found != (2, num_classes):
-        raise ValueError(
-            f"the model of factory {factory!r} gives {found} for 2 inputs, not {(2, num_classes)} logits"
+        raise SettingsError(
+            f"the model of factory {factory!r} gives {found} for 2 inputs, "
+            f"not {(2, num_classes)} logits"
         )
     return model
 
@@ -299,61 +262,58 @@ class _TooSmall(Exception):
 
 
 def _convolutional(
-    layers: list[nn.Module], shape: Shape, num_classes: int, hidden: tuple[int, ...] = ()
+    layers: Iterable[nn.Module],
+    shape: Shape,
+    num_classes: int,
+    *,
+    hidden: tuple[int, ...] = (),
+    last: Iterable[nn.Module] = (),
 ) -> nn.Module:
+    """Return a model of these layers, then linear ones of the `hidden` sizes, then the `last`."""
     base = nn.Sequential(ChannelsLast(), *layers, nn.Flatten())
     try:
         features = _dry_run(base, shape, batch_size=1).shape[1]
     except RuntimeError as error:
         raise _TooSmall from error
     more, features = _fully_connected(features, hidden, "relu")
-    return BaseHead(base.extend(more), features, num_classes)
+    return BaseHead(base.extend([*more, *last]), features, num_classes)
 
 
 def _fully_connected(
     features: int, sizes: tuple[int, ...], activation: str
 ) -> tuple[list[nn.Module], int]:
-    _known("there is no activation", activation, ACTIVATIONS)
-    layers = []
+    """Return linear layers of these sizes, with activations, and how many features come out."""
+    activate = ACTIVATIONS.find(activation)
+    layers: list[nn.Module] = []
     for size in sizes:
-        layers += [nn.Linear(features, size), ACTIVATIONS[activation]()]
+        layers += [nn.Linear(features, size), activate()]
         features = size
     return layers, features
 
 
 def _dry_run(module: nn.Module, shape: Shape, batch_size: int) -> torch.Tensor:
-    """The module's output for zeros, in eval mode so that batch-norm statistics and generators stay untouched."""
+    """Return the module's output for zeros.
+
+    It is in eval mode meanwhile, so that batch-norm statistics and generators stay untouched.
+    """
     training = module.training
     module.eval()
     device = next((parameter.device for parameter in module.parameters()), None)
     try:
         with torch.no_grad():
-            return module(torch.zeros(batch_size, *_channels_first(shape), device=device))
+            zeros = torch.zeros((batch_size, *_channels_first(shape)), device=device)
+            output: torch.Tensor = module(zeros)
+            return output
     finally:
         module.train(training)
-
-
-def _imported(factory: str) -> Callable[..., object]:
-    path, colon, attribute = factory.partition(":")
-    if not (path and colon and attribute):
-        raise ValueError(f"model factory {factory!r} must be written package.module:function")
-    try:
-        module = importlib.import_module(path)
-    except ImportError as error:
-        raise ValueError(f"model factory {factory!r}: cannot import {path!r} ({error})") from error
-    function = getattr(module, attribute, None)
-    if not callable(function):
-        public = [name for name in vars(module) if not name.startswith("_")]
-        raise ValueError(
-            f"model factory {factory!r}: {path!r} has no function {attribute!r}{_nearest(attribute, public)}"
-        )
-    return function
 
 
 def _checked_shape(shape: Iterable[int]) -> Shape:
     shape = tuple(int(side) for side in shape)
     if len(shape) not in (1, 3) or min(shape) < 1:
-        raise ValueError(f"an input shape is (height, width, channels) or (features,), not {shape}")
+        raise SettingsError(
+            f"an input shape is (height, width, channels) or (features,), not {shape}"
+        )
     return shape
 
 
@@ -366,19 +326,7 @@ def _size(shape: Shape) -> int:
 
 
 def _positive(option: str, sizes: int | Iterable[int]) -> tuple[int, ...]:
-    sizes = (sizes,) if isinstance(sizes, int) else tuple(sizes)
+    sizes = tuple(sizes) if isinstance(sizes, Iterable) else (sizes,)
     if not sizes or not all(isinstance(size, int) and size > 0 for size in sizes):
-        raise ValueError(f"{option} must be one or more positive whole numbers, not {sizes}")
+        raise SettingsError(f"{option} must be one or more positive whole numbers, not {sizes}")
     return sizes
-
-
-def _known(complaint: str, name: str, valid: Iterable[str]) -> None:
-    valid = list(valid)
-    if name not in valid:
-        choice = f"; choose from {', '.join(valid)}" if valid else " nor any other"
-        raise ValueError(f"{complaint} {name!r}{_nearest(name, valid) or choice}")
-
-
-def _nearest(name: str, valid: Iterable[str]) -> str:
-    match = difflib.get_close_matches(name, list(valid), n=1)
-    return f"; did you mean {match[0]!r}?" if match else ""

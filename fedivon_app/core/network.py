@@ -1,30 +1,56 @@
-"""The network of the settings, on its device, built once a process."""
+"""The network of the settings, on its device, and what a strategy must know of it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import torch
 
-from fedivon_app.core.flat import Flat
+from fedivon_app.core.errors import SettingsError
+from fedivon_app.core.flat import Flat, Part, part_of
 from fedivon_app.core.models import build, build_custom, with_dropout
 from fedivon_app.core.settings import ModelSettings
 
 
+@dataclass(frozen=True)
+class Architecture:
+    """What a strategy knows of a network: its inputs, its classes, and where its tensors lie.
+
+    `slices` are the places of the tensors in the flat vector, by their names.
+    """
+
+    shape: tuple[int, ...] = ()
+    num_classes: int | None = None
+    slices: Mapping[str, slice] = field(default_factory=dict)
+
+    @property
+    def blocks(self) -> list[slice]:
+        """Return the places of the tensors; one block for all where they are not known."""
+        return list(self.slices.values()) or [slice(None)]
+
+    def head(self, name: str) -> Part:
+        """Return where the parameters of the submodule of this name lie in the flat vector."""
+        size = max((place.stop for place in self.slices.values()), default=0)
+        return part_of(self.slices, size, "head", name)
+
+
 def pick_device(name: str) -> torch.device:
-    """The torch device of this name; `auto` is CUDA where there is one, else the CPU."""
+    """Return the torch device of this name; `auto` is CUDA where there is one, else the CPU."""
     available = torch.cuda.is_available()
     if name == "auto":
         return torch.device("cuda" if available else "cpu")
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise ValueError(
+        raise SettingsError(
             f"client.device is {name!r}, which torch does not know; try auto, cpu, cuda or cuda:0"
         ) from None
     if device.type == "cuda" and not available:
-        raise ValueError(
-            f"client.device is {name!r}, but torch finds no CUDA here; auto uses it where there is one"
+        raise SettingsError(
+            f"client.device is {name!r}, but torch finds no CUDA here; "
+            "auto uses it where there is one"
         )
     return device
 
@@ -32,7 +58,7 @@ def pick_device(name: str) -> torch.device:
 def new_network(
     model: ModelSettings, shape: tuple[int, ...], num_classes: int, device: torch.device
 ) -> Flat:
-    """The network of the settings, with weights from torch's generator."""
+    """Return the network of the settings, with weights from torch's generator."""
     make = build_custom if model.factory else build
     module = make(model.factory or model.name, shape, num_classes, **model.options)
     if model.dropout is not None:
@@ -50,5 +76,5 @@ def _network(
 def network(
     model: ModelSettings, shape: tuple[int, ...], num_classes: int, device: torch.device
 ) -> Flat:
-    """The same, built once a process; its weights are whatever was loaded last."""
+    """Return the same network, built once a process; its weights are what was loaded last."""
     return _network(model.model_dump_json(), shape, num_classes, device)

@@ -6,10 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedivon_app.core.errors import Fault, FaultKind
+
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """N(mean, 1/precision), element-wise, as flat float32 vectors; without a precision it is a point."""
+    """A Gaussian N(mean, 1/precision), element-wise, as two flat float32 vectors.
+
+    Without a precision it is a point.
+    """
 
     mean: np.ndarray
     precision: np.ndarray | None = None
@@ -19,9 +24,7 @@ class Posterior:
             value = getattr(self, name)
             if value is None and name == "precision":
                 continue
-            with np.errstate(
-                over="ignore"
-            ):  # what is too large for float32 becomes infinite, and `fault` says so
+            with np.errstate(over="ignore"):  # what is too large becomes infinite; `fault` says so
                 array = np.ascontiguousarray(value, np.float32)
             if array.ndim != 1:
                 raise ValueError(
@@ -30,48 +33,69 @@ class Posterior:
             object.__setattr__(self, name, array)
         if self.precision is not None and self.precision.shape != self.mean.shape:
             raise ValueError(
-                f"a posterior's mean and precision have one length, not {len(self.mean)} and {len(self.precision)}"
+                "a posterior's mean and precision have one length, "
+                f"not {len(self.mean)} and {len(self.precision)}"
             )
 
     def __len__(self) -> int:
         return len(self.mean)
 
     @property
+    def known_precision(self) -> np.ndarray:
+        """Return the precision; a point, which has none, is a ValueError."""
+        if self.precision is None:
+            raise ValueError("a precision is needed here, and this posterior is a point")
+        return self.precision
+
+    @property
     def variance(self) -> np.ndarray:
-        """1/precision; zero for a point."""
+        """Return 1/precision, which is zero for a point."""
         return np.zeros_like(self.mean) if self.precision is None else 1 / self.precision
 
     def precision_range(self) -> tuple[float, float]:
-        """The smallest and the largest."""
-        return float(self.precision.min()), float(self.precision.max())
+        """Return the smallest and the largest precision."""
+        precision = self.known_precision
+        return float(precision.min()), float(precision.max())
 
     def kl(self, other: Posterior) -> float:
-        """KL(self || other) = 0.5 sum [ t/s - 1 - log(t/s) + t (m - n)^2 ], for self N(m, 1/s) and other N(n, 1/t)."""
+        """Return the divergence KL(self || other).
+
+        For self N(m, 1/s) and other N(n, 1/t) it is 0.5 sum [t/s - 1 - log(t/s) + t (m - n)^2].
+        """
         if self.precision is None or other.precision is None:
             raise ValueError("the KL divergence needs a precision on both sides; a point has none")
         s = self.precision.astype(np.float64)
         t = other.precision.astype(np.float64)
         ratio = t / s
-        return float(
-            0.5
-            * np.sum(
-                ratio - 1 - np.log(ratio) + t * np.square(self.mean.astype(np.float64) - other.mean)
-            )
-        )
+        distance = t * np.square(self.mean.astype(np.float64) - other.mean)
+        return float(0.5 * np.sum(ratio - 1 - np.log(ratio) + distance))
 
     def sample(self, rng: np.random.Generator) -> np.ndarray:
-        """One draw of the weights."""
+        """Return one draw of the weights."""
         if self.precision is None:
             return self.mean.copy()
-        return self.mean + rng.standard_normal(len(self), np.float32) / np.sqrt(self.precision)
+        noise = rng.standard_normal(len(self), np.float32)
+        drawn: np.ndarray = self.mean + noise / np.sqrt(self.precision)
+        return drawn
 
-    def fault(self) -> str | None:
-        """What makes this no posterior at all (not finite, or a precision that is not positive), or None."""
+    def fault(self) -> Fault | None:
+        """Return what makes this no posterior at all, or None.
+
+        That is a number that is not finite, or a precision that is not positive.
+        """
+        if (fault := self.fault_of_numbers()) is not None:
+            return fault
+        if self.precision is not None and not (positive := self.precision > 0).all():
+            count = positive.size - int(positive.sum())
+            text = f"precision has {count} values that are not positive"
+            return Fault(FaultKind.NOT_POSITIVE, text, where="precision")
+        return None
+
+    def fault_of_numbers(self) -> Fault | None:
+        """Return the array whose numbers are not all finite, as a fault, or None."""
         for name, array in (("mean", self.mean), ("precision", self.precision)):
             if array is not None and not (finite := np.isfinite(array)).all():
-                return f"{name} has {array.size - int(finite.sum())} values that are not finite"
-        if self.precision is not None and not (positive := self.precision > 0).all():
-            return (
-                f"precision has {positive.size - int(positive.sum())} values that are not positive"
-            )
+                count = array.size - int(finite.sum())
+                text = f"{name} has {count} values that are not finite"
+                return Fault(FaultKind.NOT_FINITE, text, where=name)
         return None

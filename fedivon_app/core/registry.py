@@ -55,7 +55,12 @@ class Registry(Mapping[str, T], Generic[T]):
     """
 
     def __init__(
-        self, what: str, entries: Mapping[str, T], kind: type | None = None, *, classes: bool = False
+        self,
+        what: str,
+        entries: Mapping[str, T],
+        kind: type | None = None,
+        *,
+        classes: bool = False,
     ):
         self.what = what
         self.kind = kind
@@ -72,7 +77,10 @@ class Registry(Mapping[str, T], Generic[T]):
         return len(self._entries)
 
     def find(self, name: str) -> T:
-        """Return the entry of this name or import path; a SettingsError says what would be right."""
+        """Return the entry of this name or import path.
+
+        A SettingsError says what would be right.
+        """
         if name in self._entries:
             return self._entries[name]
         if not is_import_path(name):

@@ -1,8 +1,9 @@
-"""The scores of a model: what each is called, which way is better, and how clients' values are pooled.
+"""The scores of a model: what each is called, which way is better, and how clients' values are
+pooled.
 
-One line in SCORES adds a score for everybody: tables, plots, pages, the choice of the best checkpoint
-(`evaluation.select_by`) and the pooling over clients follow from it. A score of the user's own is
-named by its import path in `evaluation.scores`, such as `mypackage.scores:MARGIN`.
+One line in SCORES adds a score for everybody: tables, plots, pages, the choice of the best
+checkpoint (`evaluation.select_by`) and the pooling over clients follow from it. A score of the
+user's own is named by its import path in `evaluation.scores`, such as `mypackage.scores:MARGIN`.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from fedivon_app.core.registry import Registry
 class Score:
     """A number that says how good predictions are, computed from sums over examples.
 
-    `value` computes it from a tally. Tallies of several clients add up, so a score over all clients
-    is that of all their examples together, never an average of the clients' scores. A score that
-    needs more than a tally has gives `sums`, which turns (N, C) probabilities and (N,) labels into a
-    vector of sums over the examples; `value` finds it in `tally.sums[name]`.
+    `value` computes it from a tally. Tallies of several clients add up, so a score over all
+    clients is that of all their examples together, never an average of the clients' scores. A
+    score that needs more than a tally has gives `sums`, which turns (N, C) probabilities and (N,)
+    labels into a vector of sums over the examples; `value` finds it in `tally.sums[name]`.
     """
 
     name: str
@@ -75,8 +76,10 @@ def chosen_scores(own: Iterable[str] = ()) -> dict[str, Score]:
 
 
 def known_scores(own: Iterable[str]) -> dict[str, Score]:
-    """Return the same for somebody who only reads results: an own score that cannot be imported here
-    is shown by its name."""
+    """Return the same for somebody who only reads results.
+
+    An own score that cannot be imported here is shown by its name.
+    """
     chosen = dict(SCORES)
     for path in own:
         try:

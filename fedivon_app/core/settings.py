@@ -1,31 +1,21 @@
-"""Typed settings, composed of YAML files and overrides, with errors that name the file, the key and the nearest name.
+"""Typed settings: everything that a run depends on, with what each setting means.
 
-Order, later wins: the defaults below < conf/strategy/<strategy>.yaml and conf/data/<dataset>.yaml < the experiment (the
-file it `extends` first, then what it says for every method, then its `methods: <strategy>:` part) < overrides.
+A method adds its own `client` and `merge` sections, so that Settings are generic over the two. How
+the settings of a run are composed of files and overrides is in core/compose.py.
 """
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable, Iterable, Mapping
-from difflib import get_close_matches
-from math import cos, pi
-from pathlib import Path
-from typing import Any, Literal, get_args
+from math import cos, exp, pi
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-import fedivon_app
+from fedivon_app.core.scores import chosen_scores
+from fedivon_app.core.text import did_you_mean
 
-CONF = next(place for folder in fedivon_app.__path__ if (place := Path(folder) / "conf").is_dir())
-LOADER = getattr(
-    yaml, "CSafeLoader", yaml.SafeLoader
-)  # libyaml's where it was built in: several times faster
-
-
-class SettingsError(ValueError):
-    """A setting that is wrong; its text is for the person who wrote it."""
+# Options of single sources that used to be common settings, with the defaults that they had there.
+FORMER_DATA_SETTINGS = {"a": 1.0, "b": 1.0, "image_size": None}
 
 
 class Section(BaseModel):
@@ -39,7 +29,12 @@ class DataSettings(Section):
 
     source: str = Field(
         "digits",
-        description="data set by name, see datasets/sources.py; `nodes`: each node's own file",
+        description="data set by name, see datasets/sources.py; `nodes`: each node's own file; "
+        "package.module:function: a reader of your own",
+    )
+    options: dict[str, Any] = Field(
+        default_factory=dict,
+        description="what the source's reader takes besides: see its signature",
     )
     path: str | None = Field(
         None, description="the file or folder of the sources npz and image-folder"
@@ -53,11 +48,6 @@ class DataSettings(Section):
     labels: Literal["fine", "superclass"] = Field(
         "fine", description="cifar100: its 100 classes or its 20 superclasses"
     )
-    image_size: int | None = Field(
-        None, ge=1, description="image-folder: resize to this height and width"
-    )
-    a: float = Field(1.0, ge=0, description="synthetic: how much the clients' models differ")
-    b: float = Field(1.0, ge=0, description="synthetic: how much the clients' inputs differ")
     shape: tuple[int, ...] | None = Field(
         None, description="source `nodes`: shape of one input, H W C or D"
     )
@@ -99,6 +89,20 @@ class DataSettings(Section):
         description="training examples that the server keeps to choose the best checkpoint by",
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _former_names(cls, values: Any) -> Any:
+        """Take options of single sources under the names that they had as common settings."""
+        if not isinstance(values, dict):
+            return values
+        kept = {key: value for key, value in values.items() if key not in FORMER_DATA_SETTINGS}
+        given = {
+            key: values[key]
+            for key, default in FORMER_DATA_SETTINGS.items()
+            if key in values and values[key] != default
+        }
+        return kept | {"options": given | (kept.get("options") or {})} if given else kept
+
 
 class ModelSettings(Section):
     """The network: by name from the zoo, or the user's own by import path."""
@@ -124,6 +128,8 @@ class ModelSettings(Section):
 class ClientSettings(Section):
     """What every client's local training has."""
 
+    schedules_steps: ClassVar[bool] = False  # whether the rate may fall within a round
+
     epochs: int = Field(1, ge=1)
     batch_size: int = Field(32, ge=1)
     learning_rate: float = Field(0.1, gt=0)
@@ -131,7 +137,11 @@ class ClientSettings(Section):
         None, gt=0, description="at the last round; none: the same as at the first"
     )
     schedule: Literal["constant", "linear", "cosine", "exponential"] = "constant"
-    schedule_over: Literal["rounds"] = Field("rounds", description="what the schedule runs over")
+    schedule_over: Literal["rounds", "steps"] = Field(
+        "rounds",
+        description="what linear and cosine run over: the rounds, or, for clients that run IVON, "
+        "in every round anew the local steps",
+    )
     decay: float = Field(
         0.04, ge=0, description="exponential: the rate falls by exp(-decay) a round"
     )
@@ -141,10 +151,13 @@ class ClientSettings(Section):
     )
 
     @model_validator(mode="after")
-    def _schedule_has_an_end(self) -> ClientSettings:
+    def _schedule_has_an_end(self) -> Self:
+        if self.schedule_over == "steps" and not self.schedules_steps:
+            raise ValueError("schedule_over steps is for clients that run IVON; use rounds")
         if (self.schedule in ("linear", "cosine")) != (self.final_learning_rate is not None):
             raise ValueError(
-                "final_learning_rate goes with schedule linear or cosine; constant and exponential go without it"
+                "final_learning_rate goes with schedule linear or cosine; constant and "
+                "exponential go without it"
             )
         return self
 
@@ -153,12 +166,35 @@ class ClientSettings(Section):
         """Of every weight before round 1; None for clients that learn a point."""
         return None
 
+    def rate_in(self, server_round: int, rounds: int) -> float:
+        """Return the rate of a round: the first in round 1, the final one in the last.
+
+        In between it follows the schedule; `exponential` has no final rate and falls by exp(-decay)
+        a round after `decay_after` rounds.
+        """
+        if self.schedule == "exponential":
+            return self.learning_rate * exp(-self.decay * max(server_round - self.decay_after, 0))
+        if self.schedule_over != "rounds" or rounds == 1:
+            return self.learning_rate
+        return self.rate_at((server_round - 1) / (rounds - 1))
+
     def rate_at(self, progress: float) -> float:
-        """The rate of the schedules that have an end: learning_rate at progress 0, final_learning_rate at 1."""
+        """The rate of the schedules that have an end.
+
+        Learning_rate at progress 0, final_learning_rate at 1.
+        """
         if self.final_learning_rate is None:
             return self.learning_rate
         share = 1 - progress if self.schedule == "linear" else 0.5 * (1 + cos(pi * progress))
         return self.final_learning_rate + (self.learning_rate - self.final_learning_rate) * share
+
+
+class HeadSettings(ClientSettings):
+    """What clients have in common that treat two parts of their network differently."""
+
+    head: str = Field(
+        "head", description="submodule of the model that is its head; the base is the rest"
+    )
 
 
 class PosteriorClientSettings(ClientSettings):
@@ -166,7 +202,8 @@ class PosteriorClientSettings(ClientSettings):
 
     start: Literal["posterior", "mean"] | None = Field(
         None,
-        description="where a round starts: at the server's posterior, or its mean alone; none: by merge.rule",
+        description="where a round starts: at the server's posterior, or its mean alone; none: "
+        "by merge.rule",
     )
 
 
@@ -182,7 +219,8 @@ class ServerSettings(Section):
     quorum: int | None = Field(
         None,
         ge=1,
-        description="with this many replies a round waits no longer than `grace` for the rest; none: for all",
+        description="with this many replies a round waits no longer than `grace` for the rest; "
+        "none: for all",
     )
     grace: float = Field(10, ge=0, description="seconds that a round goes on after its quorum")
     node_timeout: float = Field(
@@ -191,7 +229,8 @@ class ServerSettings(Section):
     precision_bound: float | None = Field(
         10,
         ge=1,
-        description="a client's precision at most, block by block: times the round's median; none: any",
+        description="a client's precision at most, block by block: times the round's median; "
+        "none: any",
     )
     change_bound: float | None = Field(
         5,
@@ -230,11 +269,13 @@ class EvaluationSettings(Section):
     clients_every: int = Field(
         0,
         ge=0,
-        description="rounds between evaluations on the clients' test parts, and after the last; 0: never",
+        description="rounds between evaluations on the clients' test parts, and after the last; "
+        "0: never",
     )
     personal: bool = Field(
         False,
-        description="clients keep what they trained last as a PM, scored beside the GM; some methods always do",
+        description="clients keep what they trained last as a PM, scored beside the GM; some "
+        "methods always do",
     )
     ood: str | None = Field(
         None, description="out-of-distribution data: a source by name, see datasets/sources.py"
@@ -245,9 +286,20 @@ class EvaluationSettings(Section):
     ood_size: int = Field(
         5000, ge=1, description="test examples that are compared with as many of the ood data"
     )
-    select_by: Literal["nll", "accuracy", "ece", "brier"] = Field(
-        "nll", description="held-out score of the best checkpoint"
+    scores: tuple[str, ...] = Field(
+        (), description="scores of your own beside the usual ones, each as package.module:NAME"
     )
+    select_by: str = Field("nll", description="held-out score of the best checkpoint")
+
+    @model_validator(mode="after")
+    def _score_exists(self) -> Self:
+        known = chosen_scores(self.scores)
+        if self.select_by not in known:
+            raise ValueError(
+                f"select_by is {self.select_by!r}, which is no score: "
+                f"{did_you_mean(self.select_by, known)}"
+            )
+        return self
 
 
 class RunSettings(Section):
@@ -259,15 +311,27 @@ class RunSettings(Section):
     checkpoint_every: int = Field(10, ge=1)
     client_state: Literal["node", "run"] = Field(
         "node",
-        description="where clients keep what lasts: each on its own disk, or in the run's folder, as a simulation can",
+        description="where clients keep what lasts: each on its own disk, or in the run's "
+        "folder, as a simulation can",
     )
     stop_after: int | None = Field(
         None, ge=1, description="stop after this round, to be resumed later"
     )
 
 
-class Settings(Section):
-    """Everything a run depends on. A method adds its own `client` and `merge` sections."""
+class MergeSettings(Section):
+    """How the clients' models become the server's; a method has options of its own beside these."""
+
+    rule: str = Field("nwa", description="aggregation rule, see strategies/aggregation.py")
+    weighting: str = Field("size", description="weighting rule, see strategies/weighting.py")
+
+
+C_co = TypeVar("C_co", bound=ClientSettings, covariant=True)
+M_co = TypeVar("M_co", bound=MergeSettings, covariant=True)
+
+
+class Settings(Section, Generic[C_co, M_co]):
+    """Everything that a run depends on, generic over the options of a method's client and merge."""
 
     experiment: str
     strategy: str
@@ -287,184 +351,33 @@ class Settings(Section):
     pretraining: PretrainingSettings = PretrainingSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
     run: RunSettings = RunSettings()
+    client: C_co
+    merge: M_co
+
+    @model_validator(mode="before")
+    @classmethod
+    def _sections_of_the_method(cls, values: Any) -> Any:
+        """Give a method's own sections their defaults."""
+        return {"client": {}, "merge": {}} | values if isinstance(values, dict) else values
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Settings:
+    def _fits_together(self) -> Self:
         if (
             self.data.clients
             and self.clients_per_round
             and self.clients_per_round > self.data.clients
         ):
             raise ValueError(
-                f"clients_per_round is {self.clients_per_round}, but data.clients is {self.data.clients}: "
+                f"clients_per_round is {self.clients_per_round}, but data.clients is "
+                f"{self.data.clients}: "
                 "sample at most as many clients as there are"
             )
         if self.clients_per_round and self.server.min_replies > self.clients_per_round:
             raise ValueError(
-                f"server.min_replies is {self.server.min_replies}, but clients_per_round is {self.clients_per_round}"
+                f"server.min_replies is {self.server.min_replies}, but clients_per_round is "
+                f"{self.clients_per_round}"
             )
         return self
 
 
-def compose(
-    settings_of: Callable[[str], type[Settings]],
-    experiment: str,
-    strategy: str | None = None,
-    overrides: str | Iterable[str] = (),
-    conf: Path = CONF,
-) -> Settings:
-    """The settings of a run. `settings_of` gives the settings class of a method, or raises ValueError for its name."""
-    layers = _experiment(conf, experiment)
-    override = _override(overrides)
-    chosen = {"experiment": experiment} | ({"strategy": strategy} if strategy else {})
-    layers += [("the command line", chosen), ("the command line", override)]
-    name = _last(layers, "strategy", f"conf/experiment/{experiment}.yaml")
-    dataset = _last(layers, "dataset")
-    kind = _kind(settings_of, name, "")
-    base = [(f"conf/strategy/{name}.yaml", _read(conf, "strategy", name))]
-    if dataset is not None:
-        base.append((f"conf/data/{dataset}.yaml", {"data": _read(conf, "data", dataset)}))
-    merged: dict[str, Any] = {}
-    origins: dict[str, str] = {}
-    for origin, values in base + layers:
-        values = dict(values)
-        methods = values.pop("methods", None) or {}
-        for method in methods:
-            _kind(settings_of, method, f"{origin}: methods: ")
-        _merge(merged, values, origins, origin)
-        _merge(merged, methods.get(name) or {}, origins, origin)
-    return validate(kind, merged, origins)
-
-
-def validate(
-    kind: type[Settings], values: Mapping[str, Any], origins: Mapping[str, str] | None = None
-) -> Settings:
-    """`values` as settings of the given kind; every complaint in one SettingsError, a line each."""
-    try:
-        return kind.model_validate(values)
-    except ValidationError as error:
-        raise SettingsError(
-            "\n".join(_explain(kind, e, origins or {}) for e in error.errors())
-        ) from None
-
-
-def nearest(name: str, valid: Iterable[str]) -> str:
-    """A clause that helps the person who misspelt `name`: the nearest valid name, or all of them."""
-    valid = sorted(valid)
-    close = get_close_matches(name, valid, 1)
-    return f"did you mean {close[0]}?" if close else f"choose from {', '.join(valid)}"
-
-
-def _kind(settings_of: Callable[[str], type[Settings]], name: str, where: str) -> type[Settings]:
-    try:
-        return settings_of(name)
-    except ValueError as error:
-        raise SettingsError(f"{where}{error}") from None
-
-
-def _experiment(conf: Path, name: str, seen: tuple[str, ...] = ()) -> list[tuple[str, dict]]:
-    if name in seen:
-        raise SettingsError(
-            f"conf/experiment/{name}.yaml extends itself, by way of {' -> '.join((*seen, name))}"
-        )
-    values = _read(conf, "experiment", name)
-    parent = values.pop("extends", None)
-    return (_experiment(conf, parent, (*seen, name)) if parent else []) + [
-        (f"conf/experiment/{name}.yaml", values)
-    ]
-
-
-def _read(conf: Path, folder: str, name: str) -> dict[str, Any]:
-    path = conf / folder / f"{name}.yaml"
-    if not path.is_file():
-        known = [p.stem for p in (conf / folder).glob("*.yaml")]
-        what = {"data": "data set"}.get(folder, folder)
-        raise SettingsError(
-            f"there is no {what} {name!r} (conf/{folder}/{name}.yaml): {nearest(name, known)}"
-        )
-    try:
-        values = yaml.load(path.read_text(), LOADER) or {}
-    except yaml.YAMLError as error:
-        raise SettingsError(
-            f"conf/{folder}/{name}.yaml is not valid YAML: {' '.join(str(error).split())}"
-        ) from None
-    if not isinstance(values, dict):
-        raise SettingsError(
-            f"conf/{folder}/{name}.yaml must hold names and values, not a {type(values).__name__}"
-        )
-    return values
-
-
-def _override(overrides: str | Iterable[str]) -> dict[str, Any]:
-    """`client.learning_rate=0.05 data.alpha=0.1` as nested values."""
-    words = shlex.split(overrides) if isinstance(overrides, str) else list(overrides)
-    nested: dict[str, Any] = {}
-    for word in words:
-        key, equals, value = word.partition("=")
-        if not (key and equals):
-            raise SettingsError(
-                f"the override {word!r} is not of the form name=value, such as client.epochs=2"
-            )
-        *parents, leaf = key.split(".")
-        place = nested
-        for parent in parents:
-            place = place.setdefault(parent, {})
-            if not isinstance(place, dict):
-                raise SettingsError(
-                    f"the override {word!r} names a part of {parent}, which another override set whole"
-                )
-        try:
-            place[leaf] = yaml.safe_load(value)
-        except yaml.YAMLError:
-            raise SettingsError(f"the value of the override {word!r} is not valid YAML") from None
-    return nested
-
-
-def _last(layers: list[tuple[str, dict]], key: str, required_in: str | None = None) -> str | None:
-    values = [values[key] for _, values in layers if values.get(key) is not None]
-    if not values and required_in:
-        raise SettingsError(f"{required_in} names no {key}, and none was given")
-    if values and not isinstance(values[-1], str):
-        raise SettingsError(f"{key} must be a name, not {values[-1]!r}")
-    return values[-1] if values else None
-
-
-def _merge(
-    into: dict, values: Mapping, origins: dict[str, str], origin: str, prefix: str = ""
-) -> None:
-    if not isinstance(values, Mapping):
-        raise SettingsError(
-            f"{origin}: {prefix.rstrip('.') or 'it'} must hold names and values, not {values!r}"
-        )
-    if into.get("name", values.get("name")) != values.get("name", into.get("name")):
-        into.pop("options", None)  # they were another model's
-    for key, value in values.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping) and isinstance(into.get(key, {}), dict):
-            _merge(into.setdefault(key, {}), value, origins, origin, f"{name}.")
-        else:
-            into[key] = value
-        origins[name] = origin
-
-
-def _explain(kind: type[BaseModel], error: Mapping[str, Any], origins: Mapping[str, str]) -> str:
-    """One line for one of pydantic's errors: where it was said, what it was, what would be right."""
-    path = [str(part) for part in error["loc"]]
-    while path and not any(".".join(path) == key for key in origins) and error["type"] != "missing":
-        path = path[:-1]  # drop the names of union members, which mean nothing to a reader
-    key = ".".join(path)
-    where = f"{origins[key]}: " if key in origins else ""
-    if error["type"] == "extra_forbidden":
-        return f"{where}there is no setting {key!r}: {nearest(path[-1], _fields(kind, path[:-1]))}"
-    if error["type"] == "missing":
-        return f"{where}the setting {key!r} is needed and was not given"
-    message = error["msg"].removeprefix("Value error, ")
-    return f"{where}{key} is {error['input']!r}: {message}" if key else f"{where}{message}"
-
-
-def _fields(kind: type[BaseModel], path: Iterable[str]) -> list[str]:
-    for name in path:
-        annotation = kind.model_fields[name].annotation
-        options = [annotation, *get_args(annotation)]
-        kind = next(o for o in options if isinstance(o, type) and issubclass(o, BaseModel))
-    return list(kind.model_fields)
+AnySettings = Settings[ClientSettings, MergeSettings]

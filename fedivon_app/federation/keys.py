@@ -1,43 +1,54 @@
-"""Certificates and keys of a deployment: an authority, the SuperLink's certificate, a key pair for every site.
+"""Certificates and keys of a deployment: an authority, the SuperLink's certificate, a pair a site.
 
-    FOLDER/authority/ca.key, ca.crt          signs; stays with the person who admits sites
+    FOLDER/authority/ca.key, ca.crt                 signs; stays with the person who admits sites
     FOLDER/server/server.key, server.crt, ca.crt    for the host of the SuperLink
-    FOLDER/sites/NAME/node.key, node.pub, ca.crt    for the site; the server registers node.pub and needs no more of it
+    FOLDER/sites/NAME/node.key, node.pub, ca.crt    for the site; the server registers node.pub
 
-What is there stays as it is, so that the same command may be given again: with another site, after a loss, or when the
-certificate is about to end. A key is replaced by removing its file, a site's by removing both files of the pair; a site
-that made its pair itself sends node.pub alone, which stays alone.
+What is there stays as it is, so that the same command may be given again: with another site, after
+a loss, or when the certificate is about to end. A key is replaced by removing its file, a site's by
+removing both files of the pair; a site that made its pair itself sends node.pub alone, which stays
+alone.
 """
 
 from __future__ import annotations
 
 import ipaddress
-import os
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from fedivon_app.core.settings import SettingsError
+from fedivon_app.core.errors import SettingsError
+from fedivon_app.core.files import write_bytes
 
 AUTHORITY_YEARS = 10
 SERVER_DAYS = 397
 RENEW_DAYS = 30
 PEM = serialization.Encoding.PEM
+SigningKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+
+
+@dataclass(frozen=True)
+class Authority:
+    """Who signs: a certificate, and the key to it unless that is kept elsewhere."""
+
+    certificate: x509.Certificate
+    key: SigningKey | None
 
 
 def make_keys(
     folder: Path, hosts: Sequence[str], sites: Sequence[str], now: datetime | None = None
 ) -> list[Path]:
-    """Makes what is missing, and the server's certificate anew where it lacks a host or ends within a month.
+    """Make the files that are missing, and return what was made.
 
-    Returns what was made.
+    The server's certificate is made anew where it lacks a host or ends within a month.
     """
     now = now or datetime.now(UTC)
     for site in sites:
@@ -45,128 +56,137 @@ def make_keys(
             raise SettingsError(
                 f"the site's name {site!r} is to be a folder's: letters, digits, '.', '_' and '-'"
             )
-    if (folder / "server" / "ca.crt").is_file() and not (folder / "authority").is_dir():
-        key = None
-        certificate = _read(folder / "server" / "ca.crt")
-        made = []
-    else:
-        key, certificate, made = _authority(folder / "authority", now)
-    text = certificate.public_bytes(PEM)
-    made += _server(folder / "server", hosts, key, certificate, now)
+    made: list[Path] = []
+    began_before = (folder / "server" / "ca.crt").is_file()
+    kept_elsewhere = began_before and not (folder / "authority").is_dir()
+    if not kept_elsewhere:
+        made += _make_authority(folder / "authority", now)
+    authority = _authority(folder, kept_elsewhere)
+    made += _make_server(folder / "server", hosts, authority, now)
     for site in sites:
-        made += _site(folder / "sites" / site)
-    for place in [
-        folder / "server",
-        *(path for path in (folder / "sites").glob("*") if path.is_dir()),
-    ]:
-        if not (copy := place / "ca.crt").is_file() or copy.read_bytes() != text:
-            made.append(_write(copy, text))
+        made += _make_site(folder / "sites" / site)
+    text = authority.certificate.public_bytes(PEM)
+    places = [path for path in (folder / "sites").glob("*") if path.is_dir()]
+    for place in [folder / "server", *places]:
+        copy = place / "ca.crt"
+        if not copy.is_file() or copy.read_bytes() != text:
+            made.append(write_bytes(copy, text))
     return made
 
 
-def ends(folder: Path) -> datetime:
-    """When the server's certificate does."""
+def certificate_end(folder: Path) -> datetime:
+    """Return the date on which the server's certificate expires."""
     return _read(folder / "server" / "server.crt").not_valid_after_utc
 
 
-def _read(path: Path) -> x509.Certificate:
-    return x509.load_pem_x509_certificate(path.read_bytes())
+def _authority(folder: Path, kept_elsewhere: bool) -> Authority:
+    if kept_elsewhere:
+        return Authority(certificate=_read(folder / "server" / "ca.crt"), key=None)
+    place = folder / "authority"
+    return Authority(certificate=_read(place / "ca.crt"), key=_key(place / "ca.key"))
 
 
-def _authority(
-    place: Path, now: datetime
-) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate, list[Path]]:
-    paths = place / "ca.key", place / "ca.crt"
-    if there := [path for path in paths if path.is_file()]:
-        if len(there) == 1:
-            missing = next(path for path in paths if path not in there)
-            raise SettingsError(
-                f"{there[0]} is there, but {missing} is not: put it back, or begin with a new folder"
-            )
-        return _key(paths[0]), _read(paths[1]), []
+def _make_authority(place: Path, now: datetime) -> list[Path]:
+    paths = [place / "ca.key", place / "ca.crt"]
+    there = [path for path in paths if path.is_file()]
+    missing = [path for path in paths if path not in there]
+    if there and missing:
+        raise SettingsError(
+            f"{there[0]} is there, but {missing[0]} is not: put it back, or begin with a new folder"
+        )
+    if there:
+        return []
     key = ec.generate_private_key(ec.SECP384R1())
     name = _name("FedIvon authority")
-    usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
+    usage = x509.KeyUsage(
+        digital_signature=False,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=True,
+        crl_sign=True,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    lasting = timedelta(days=365 * AUTHORITY_YEARS)
     certificate = (
-        _certificate(name, name, key, now, timedelta(days=365 * AUTHORITY_YEARS))
+        _certificate(subject=name, issuer=name, key=key, now=now, lasting=lasting)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(usage, critical=True)
         .sign(key, hashes.SHA384())
     )
-    return (
-        key,
-        certificate,
-        [_write(paths[0], _pem(key), secret=True), _write(paths[1], certificate.public_bytes(PEM))],
-    )
+    return [
+        write_bytes(place / "ca.key", _pem(key), secret=True),
+        write_bytes(place / "ca.crt", certificate.public_bytes(PEM)),
+    ]
 
 
-def _server(
-    place: Path,
-    hosts: Sequence[str],
-    authority_key: ec.EllipticCurvePrivateKey | None,
-    authority: x509.Certificate,
-    now: datetime,
+def _make_server(
+    place: Path, hosts: Sequence[str], authority: Authority, now: datetime
 ) -> list[Path]:
-    made = []
+    made: list[Path] = []
     key_path = place / "server.key"
     path = place / "server.crt"
     if not key_path.is_file():
-        made.append(_write(key_path, _pem(ec.generate_private_key(ec.SECP384R1())), secret=True))
+        secret = _pem(ec.generate_private_key(ec.SECP384R1()))
+        made.append(write_bytes(key_path, secret, secret=True))
     key = _key(key_path)
-    known = set()
+    known: set[str] = set()
     if path.is_file():
         old = _read(path)
         known = _hosts(old)
         fresh = old.not_valid_after_utc - now > timedelta(days=RENEW_DAYS)
-        if (
-            fresh
-            and known >= set(hosts)
-            and old.public_key() == key.public_key()
-            and _issued(old, authority)
-        ):
+        own = old.public_key() == key.public_key()
+        if fresh and own and known >= set(hosts) and _issued(old, authority.certificate):
             return made
-    if authority_key is None:
+    if authority.key is None:
         raise SettingsError(
-            "the server's certificate is to be signed, and the authority is not here: put its folder back beside "
-            f"{place}, or remove {place / 'ca.crt'} to begin with a new one"
+            "the server's certificate is to be signed, and the authority is not here: put its "
+            f"folder back beside {place}, or remove {place / 'ca.crt'} to begin with a new one"
         )
     names = sorted(known | set(hosts))
     if not names:
         raise SettingsError(
             "the server's certificate names the hosts by which nodes reach it: give at least one"
         )
+    issuer = authority.certificate
+    identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())
+    alternatives = x509.SubjectAlternativeName([_alternative(name) for name in names])
     certificate = (
-        _certificate(_name(names[0]), authority.subject, key, now, timedelta(days=SERVER_DAYS))
-        .add_extension(
-            x509.SubjectAlternativeName([_alternative(name) for name in names]), critical=False
+        _certificate(
+            subject=_name(names[0]),
+            issuer=issuer.subject,
+            key=key,
+            now=now,
+            lasting=timedelta(days=SERVER_DAYS),
         )
+        .add_extension(alternatives, critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key()),
-            critical=False,
-        )
-        .sign(authority_key, hashes.SHA384())
+        .add_extension(identifier, critical=False)
+        .sign(authority.key, hashes.SHA384())
     )
-    return [*made, _write(path, certificate.public_bytes(PEM))]
+    return [*made, write_bytes(path, certificate.public_bytes(PEM))]
 
 
-def _site(place: Path) -> list[Path]:
-    """A pair for Flower's node authentication, in OpenSSH's formats."""
+def _make_site(place: Path) -> list[Path]:
+    """Make a pair for Flower's node authentication, in OpenSSH's formats."""
     private = place / "node.key"
     public = place / "node.pub"
-    made = []
     if public.is_file() and not private.is_file():
         return []
+    made: list[Path] = []
     if not private.is_file():
-        key = ec.generate_private_key(ec.SECP384R1())
-        made.append(_write(private, _pem(key, serialization.PrivateFormat.OpenSSH), secret=True))
+        new = ec.generate_private_key(ec.SECP384R1())
+        secret = _pem(new, serialization.PrivateFormat.OpenSSH)
+        made.append(write_bytes(private, secret, secret=True))
     key = serialization.load_ssh_private_key(private.read_bytes(), None)
     text = key.public_key().public_bytes(
         serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
     )
     if not public.is_file():
-        made.append(_write(public, text + b"\n"))
+        made.append(write_bytes(public, text + b"\n"))
     elif public.read_bytes().split()[:2] != text.split():
         raise SettingsError(f"{public} is not of {private}: remove the one that is not the site's")
     return made
@@ -175,7 +195,7 @@ def _site(place: Path) -> list[Path]:
 def _certificate(
     subject: x509.Name,
     issuer: x509.Name,
-    key: ec.EllipticCurvePrivateKey,
+    key: SigningKey,
     now: datetime,
     lasting: timedelta,
 ) -> x509.CertificateBuilder:
@@ -212,24 +232,19 @@ def _hosts(certificate: x509.Certificate) -> set[str]:
     return {str(name.value) for name in names}
 
 
-def _key(path: Path) -> ec.EllipticCurvePrivateKey:
-    return serialization.load_pem_private_key(path.read_bytes(), None)
+def _read(path: Path) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(path.read_bytes())
 
 
-def _pem(key: ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat | None = None) -> bytes:
-    return key.private_bytes(
-        PEM, form or serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
+def _key(path: Path) -> SigningKey:
+    key = serialization.load_pem_private_key(path.read_bytes(), None)
+    if not isinstance(key, SigningKey):
+        raise SettingsError(f"{path} is no elliptic or RSA key: the certificates here are of such")
+    return key
 
 
-def _write(path: Path, data: bytes, secret: bool = False) -> Path:
-    """Whole or not at all; a secret can be read by its owner alone from its first byte on."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.partial")
-    partial.unlink(missing_ok=True)
-    with os.fdopen(
-        os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if secret else 0o644), "wb"
-    ) as file:
-        file.write(data)
-    partial.replace(path)
-    return path
+def _pem(
+    key: ec.EllipticCurvePrivateKey,
+    form: serialization.PrivateFormat = serialization.PrivateFormat.PKCS8,
+) -> bytes:
+    return key.private_bytes(PEM, form, serialization.NoEncryption())

@@ -16,14 +16,16 @@ from typing import Self
 
 import psutil
 
-from fedivon_app.federation.superlink import BIN, PROJECT, LaunchError, SuperLink
+from fedivon_app.core.errors import FlowerError
+from fedivon_app.federation.bundle import working_folder
+from fedivon_app.federation.superlink import BIN, SuperLink
 
 
 class Federation(SuperLink):
-    """`with Federation() as federation: federation.run(...)`: a SuperLink with simulated nodes.
+    """A SuperLink with simulated nodes: `with Federation() as federation: federation.run(...)`.
 
-    Without `simulation` the nodes are SuperNodes that somebody starts and points to `address`; with `keys`, a folder
-    that `fedivon keys` made, they speak TLS and need keys that are registered.
+    Without `simulation` the nodes are SuperNodes that somebody starts and points to `address`; with
+    `keys`, a folder that `fedivon keys` made, they speak TLS and need keys that are registered.
     """
 
     def __init__(
@@ -34,7 +36,9 @@ class Federation(SuperLink):
         keys: Path | None = None,
     ):
         super().__init__(
-            f"127.0.0.1:{free_port()}", keys / "server" / "ca.crt" if keys else None, verbose
+            address=f"127.0.0.1:{free_port()}",
+            ca=keys / "server" / "ca.crt" if keys else None,
+            verbose=verbose,
         )
         self.simulation = simulation
         self.start_timeout = start_timeout
@@ -51,26 +55,20 @@ class Federation(SuperLink):
         return self
 
     def start(self) -> None:
-        """Starts the SuperLink, new or again with what it had in its database."""
-        home = Path(self._home.name)
-        (host, port) = self.address.split(":")
-        command = [
-            "flower-superlink",
-            "--isolation",
-            "subprocess",
-            "--database",
-            str(home / "state.db"),
-            *self._tls(),
-        ]
-        command += ["--host", host, "--port", port, *(["--simulation"] if self.simulation else [])]
-        options = {
-            "env": self.environment,
-            "cwd": PROJECT,
-            "stdout": self._log,
-            "stderr": self._log,
-        }
+        """Start the SuperLink, new or again with what it had in its database."""
+        host, _, port = self.address.partition(":")
+        command = [str(BIN / "flower-superlink"), "--isolation", "subprocess"]
+        command += ["--database", str(Path(self._home.name) / "state.db"), *self._tls()]
+        command += ["--host", host, "--port", port]
+        if self.simulation:
+            command.append("--simulation")
         self._superlink = subprocess.Popen(
-            [BIN / command[0], *command[1:]], start_new_session=True, **options
+            command,
+            env=self.environment,
+            cwd=working_folder(),
+            stdout=self._log,
+            stderr=self._log,
+            start_new_session=True,
         )
         self._wait_until_healthy()
 
@@ -95,7 +93,7 @@ class Federation(SuperLink):
             except (urllib.error.URLError, OSError):
                 time.sleep(0.3)
         tail = " ".join(Path(self._log.name).read_text().splitlines()[-3:])
-        raise LaunchError(
+        raise FlowerError(
             f"Flower's SuperLink did not start within {self.start_timeout:g} s: {tail}"
         )
 
@@ -112,11 +110,11 @@ class Federation(SuperLink):
 
     @property
     def pid(self) -> int:
-        """Of the SuperLink, from which all its processes come."""
+        """The process id of the SuperLink, from which all its processes come."""
         return self._superlink.pid
 
     def _federation(self, nodes: int | None, cpus: float) -> list[str]:
-        """Flower's own default is two simulated nodes."""
+        """How many nodes are simulated, for Flower's own default is two."""
         if not self.simulation:
             return []
         resources = f"client-resources-num-cpus={cpus:g} init-args-num-cpus={os.cpu_count()}"
@@ -127,7 +125,10 @@ class Federation(SuperLink):
 
 
 def end_family(pid: int, patience: float = 10) -> None:
-    """Ends a process and all that came of it; the SuperLink's executor and Ray have sessions of their own."""
+    """End a process and all that came of it.
+
+    Its group would not do, for the SuperLink's executor and Ray have sessions of their own.
+    """
     try:
         parent = psutil.Process(pid)
         family = [parent, *parent.children(recursive=True)]
@@ -144,6 +145,8 @@ def end_family(pid: int, patience: float = 10) -> None:
 
 
 def free_port() -> int:
+    """Return a port of this machine on which nobody listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+        port: int = probe.getsockname()[1]
+        return port

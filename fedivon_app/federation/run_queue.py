@@ -1,4 +1,4 @@
-"""Runs one after another through one Flower federation: behind `fedivon run`, `resume` and `sweep`."""
+"""Runs one after another through one federation: behind `fedivon run`, `resume` and `sweep`."""
 
 from __future__ import annotations
 
@@ -6,34 +6,44 @@ import fcntl
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from fedivon_app.core.settings import Settings, SettingsError
+from fedivon_app.core.errors import SettingsError
+from fedivon_app.core.settings import AnySettings
+from fedivon_app.core.text import duration
 from fedivon_app.federation.local_federation import Federation
-from fedivon_app.federation.superlink import SuperLink
-from fedivon_app.runs.plan import Step, duration, left
+from fedivon_app.federation.superlink import RunEnd, SuperLink
+from fedivon_app.runs.folder import named_folder, reserved_folder
+from fedivon_app.runs.plan import Action, Step, left
+from fedivon_app.runs.status import RunStatus
 
-FOLDER = "; run folder "  # stands before the run's folder in the server's lines
-FLOWERS = "Simulation failed with exception: "  # words before the run's own
-Launch = tuple[Settings, dict[str, Any]]  # a run's settings and Flower's run config for it
+
+@dataclass(frozen=True)
+class Launch:
+    """A run to be launched: its settings, and Flower's run config for it.
+
+    A run config with a `resume` goes on with that run; all others begin a new one.
+    """
+
+    settings: AnySettings
+    config: Mapping[str, str]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run went: its folder, if it got as far as having one, and what made it fail."""
+    """How a run went: its folder, if it got as far as having one, and what it came to."""
 
     folder: Path | None
-    failure: str | None
+    end: RunEnd
     seconds: float
 
 
 @dataclass(frozen=True)
 class Where:
-    """What runs go to: a federation with simulated nodes that is started for them, or a SuperLink that is there."""
+    """What runs go to: a simulation that is started for them, or a SuperLink that is there."""
 
     cpus: float = 1
     verbose: bool = False
@@ -41,47 +51,83 @@ class Where:
     ca: Path | None = None
 
     def federation(self) -> SuperLink:
+        """Return the federation, to be entered by `with`."""
         if self.superlink:
             return SuperLink(self.superlink, self.ca, verbose=self.verbose)
         return Federation(verbose=self.verbose)
 
     @property
     def settings(self) -> list[str]:
-        """Simulated clients keep what they keep in the run's folder, sites in a place of their own."""
+        """The overrides that go with it.
+
+        Simulated clients keep what they keep in the run's folder, sites in a place of their own.
+        """
         return [] if self.superlink else ["run.client_state=run"]
 
 
 def launch(
     runs: Sequence[Launch], where: Where, show: Callable[[str], None] = print
-) -> Iterator[Outcome]:
-    """Runs them in turn, each when its outcome is asked for; `show` gets the lines of their progress."""
+) -> Generator[Outcome, None, None]:
+    """Make the runs in turn, each when its outcome is asked for.
+
+    `show` is given the lines of their progress. The folder of a new run is chosen here and told to
+    the run, so that it is known whatever becomes of it.
+    """
     if not runs:
         return
     with where.federation() as federation:
-        for settings, config in runs:
-            folders: list[str] = []
-
-            def follow(line: str, folders: list[str] = folders) -> None:
-                folders += line.split(FOLDER)[1:]
-                show(line)
-
+        for one in runs:
             began = time.monotonic()
-            failure = federation.run(config, settings.data.clients, where.cpus, follow)
-            yield Outcome(Path(folders[-1]) if folders else None, failure, time.monotonic() - began)
+            with _folder_of(one, where) as folder:
+                new = {} if "resume" in one.config else {"folder": str(folder)}
+                end = federation.run(
+                    config={**one.config, **new},
+                    nodes=one.settings.data.clients,
+                    cpus=where.cpus,
+                    show=show,
+                )
+            there = where.superlink or folder.is_dir()
+            yield Outcome(
+                folder=folder.expanduser() if there else None,
+                end=end,
+                seconds=time.monotonic() - began,
+            )
+
+
+@contextmanager
+def _folder_of(one: Launch, where: Where) -> Iterator[Path]:
+    """The folder that a run has, or is to have.
+
+    In a simulation it is made here, so that nobody else takes its name, and removed if it stays
+    empty; at a SuperLink that is there it is the server's, and only named.
+    """
+    if "resume" in one.config:
+        yield Path(one.config["resume"])
+    elif where.superlink:
+        yield named_folder(one.settings)
+    else:
+        folder = reserved_folder(one.settings)
+        try:
+            yield folder
+        finally:
+            with suppress(OSError):
+                folder.rmdir()
 
 
 def sweep(steps: Sequence[Step], where: Where) -> None:
-    """Makes the runs that are left, each under a line that says which it is and how long the rest may take."""
-    places = [place for place, step in enumerate(steps) if step.action != "keep"]
-    durations = [
-        step.found.seconds
-        for step in steps
-        if step.action == "keep" and step.found.status == "completed"
-    ]
+    """Make the runs that are left.
+
+    A line above each says which it is, and how long the rest may take.
+    """
+    places = [place for place, step in enumerate(steps) if step.action is not Action.KEEP]
+    kept = [step.found for step in steps if step.action is Action.KEEP and step.found is not None]
+    durations = [found.seconds for found in kept if found.status is RunStatus.COMPLETED]
     progress = Progress(where.verbose)
     began = time.monotonic()
-    measured = []
-    runs = [(steps[place].plan.settings, steps[place].config) for place in places]
+    measured: list[float] = []
+    runs = [
+        Launch(settings=steps[place].plan.settings, config=steps[place].config) for place in places
+    ]
     with closing(launch(runs, where, progress)) as outcomes:
         for number, place in enumerate(places):
             step = steps[place]
@@ -89,27 +135,29 @@ def sweep(steps: Sequence[Step], where: Where) -> None:
             rest = left(measured or durations, len(places) - number)
             times = [f"{duration(time.monotonic() - began)} so far"] if number else []
             times += [f"about {duration(rest)} left"] if rest is not None else []
-            going_on = ", going on" if step.action == "resume" else ""
-            print(
-                f"{which}{going_on} ..." + (f" ({', '.join(times)})" if times else ""), flush=True
-            )
+            going_on = ", going on" if step.action is Action.RESUME else ""
+            told = f" ({', '.join(times)})" if times else ""
+            print(f"{which}{going_on} ...{told}", flush=True)
             outcome = next(outcomes)
             progress.end()
-            if outcome.failure is None:
-                measured.append(outcome.seconds)
+            if outcome.end.failed:
+                tell_failure(which, outcome.end, where.verbose)
             else:
-                tell_failure(which, outcome.failure, where.verbose)
+                measured.append(outcome.seconds)
 
 
-def tell_failure(which: str, failure: str, verbose: bool) -> None:
-    """One line to stderr."""
+def tell_failure(which: str, end: RunEnd, verbose: bool) -> None:
+    """Say in one line on stderr why a run failed."""
     hint = "" if verbose else " (--verbose shows Flower's own log)"
-    reason = failure.removeprefix(FLOWERS).partition("\n")[0]
+    reason = end.text.partition("\n")[0]
     print(f"fedivon: {which} failed: {reason}{hint}", file=sys.stderr, flush=True)
 
 
 class Progress:
-    """The lines of a run as one line that changes in a terminal, and of which the last stays; all where `verbose`."""
+    """The lines of a run as one line that changes in a terminal, and of which the last stays.
+
+    Where it is `verbose`, all of them are printed.
+    """
 
     def __init__(self, verbose: bool):
         self.verbose = verbose
@@ -117,6 +165,7 @@ class Progress:
         self.last = ""
 
     def __call__(self, line: str) -> None:
+        """Take the next line of the run."""
         if self.verbose:
             print(line, flush=True)
         elif line.startswith("round "):
@@ -126,6 +175,7 @@ class Progress:
                 print(f"\r\x1b[2K{f'  {line}'[:width]}", end="", flush=True)
 
     def end(self) -> None:
+        """Leave the run's last line behind, and be ready for another run."""
         if self.live and not self.verbose:
             print("\r\x1b[2K", end="")
         if self.last:
@@ -135,7 +185,7 @@ class Progress:
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Makes the folder, and keeps a second sweep out of it."""
+    """Make the folder, and keep a second sweep out of it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = open(folder / ".lock", "w")  # noqa: SIM115 - it is closed below, after the block

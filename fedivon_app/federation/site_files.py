@@ -1,39 +1,60 @@
-"""`fedivon deal`: the parts of a common data set as files, one for each site of a deployment that is to be tried."""
+"""The parts of a common data set as files, one for each site of a deployment that is to be tried.
+
+The command `fedivon deal` writes them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from fedivon_app.core.settings import Settings, SettingsError
+from fedivon_app.core.errors import SettingsError
+from fedivon_app.core.files import written_aside
+from fedivon_app.core.settings import AnySettings
 from fedivon_app.datasets.loading import division
 
 NAME = "site.npz"
 
 
-def deal(settings: Settings, folder: Path, sites: Sequence[str]) -> Iterator[tuple[Path, str]]:
-    """Writes folder/SITE/site.npz in the format of the source `npz`; each path, and how many examples it has."""
+@dataclass(frozen=True)
+class SiteFile:
+    """A site's file, and what was done about it."""
+
+    path: Path
+    text: str
+
+
+def write_site_files(
+    settings: AnySettings, folder: Path, sites: Sequence[str]
+) -> Iterator[SiteFile]:
+    """Write folder/SITE/site.npz for every site, in the format of the source `npz`.
+
+    Each file is yielded when it is there. One that was there before is left as it is.
+    """
     if settings.data.source == "nodes":
         raise SettingsError(
             "data.source is `nodes`: the data of such an experiment are at its sites already"
         )
     if len(set(sites)) < len(sites):
         raise SettingsError(f"a site is named twice: {', '.join(sites)}")
-    source, parts = division(settings.data, len(sites), settings.seed)
+    divided = division(settings.data, len(sites), settings.seed)
+    source = divided.source
     for number, site in enumerate(sites):
         path = folder / site / NAME
         if path.exists():
-            yield path, "kept as it is"
+            yield SiteFile(path, "kept as it is")
             continue
-        train = parts.train[number]
-        test = parts.test[number]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        arrays = {"x_train": source.x_train[train], "y_train": source.y_train[train]}
-        arrays |= {"x_test": source.x_test[test], "y_test": source.y_test[test]}
-        partial = path.with_name(f".{NAME}")
-        with open(partial, "wb") as file:
-            np.savez_compressed(file, **arrays)
-        partial.replace(path)
-        yield path, f"{len(train)} examples to train with, {len(test)} to test with"
+        train = divided.split.train[number]
+        test = divided.split.test[number]
+        with written_aside(path) as aside, open(aside, "wb") as file:
+            np.savez_compressed(
+                file,
+                x_train=source.x_train[train],
+                y_train=source.y_train[train],
+                x_test=source.x_test[test],
+                y_test=source.y_test[test],
+            )
+        yield SiteFile(path, f"{len(train)} examples to train with, {len(test)} to test with")

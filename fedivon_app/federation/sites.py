@@ -1,4 +1,7 @@
-"""`fedivon sites`: who may take part in the runs of a SuperLink. A site is a name and the key registered for it."""
+"""Who may take part in the runs of a SuperLink: a site is a name and the key registered for it.
+
+The command `fedivon sites` lists, admits and removes them.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedivon_app.core.settings import SettingsError
+from fedivon_app.core.errors import SettingsError
 from fedivon_app.federation.superlink import SuperLink
 
 GONE = "unregistered"
-FORMER = "its key was shut out, for ever; remove its node.key and node.pub and let `fedivon keys` make it new ones"
+FORMER = (
+    "its key was shut out, for ever; "
+    "remove its node.key and node.pub and let `fedivon keys` make it new ones"
+)
 
 
 @dataclass(frozen=True)
@@ -25,7 +31,10 @@ class Site:
 
 
 def sites_of(link: SuperLink) -> list[Site]:
-    """All that are admitted, or were. `flwr supernode list` has no names and no keys, so the Control API is asked."""
+    """Return all sites that are admitted, or were.
+
+    The Control API is asked, for `flwr supernode list` has no names and no keys.
+    """
     from flwr.proto.control_pb2 import ListNodesRequest
 
     with link.control() as client:
@@ -48,31 +57,40 @@ def sites_of(link: SuperLink) -> list[Site]:
 
 
 def admit(link: SuperLink, keys: Path, names: Sequence[str]) -> Iterator[str]:
-    """Registers the sites' keys, and says of each what was done; another key of the same site is shut out."""
+    """Register the sites' keys, and say of each what was done.
+
+    Another key of the same site is shut out.
+    """
     files = {name: keys / "sites" / name / "node.pub" for name in names}
-    if missing := [str(file) for file in files.values() if not file.is_file()]:
+    missing = [str(file) for file in files.values() if not file.is_file()]
+    if missing:
         raise SettingsError(
-            f"there is no {', '.join(missing)}: `fedivon keys {keys} --site NAME` makes a site's keys"
+            f"there is no {', '.join(missing)}: "
+            f"`fedivon keys {keys} --site NAME` makes a site's keys"
         )
     public_keys = {name: _read(file) for name, file in files.items()}
     known = sites_of(link)
     for name, public_key in public_keys.items():
-        old = [site for site in known if site.name == name and site.status != GONE]
-        if mine := [site for site in known if site.public_key == public_key]:
-            yield f"{name}: {FORMER if mine[0].status == GONE else 'was admitted before'}"
+        same_key = [site for site in known if site.public_key == public_key]
+        if same_key:
+            former = same_key[0].status == GONE
+            yield f"{name}: {FORMER if former else 'was admitted before'}"
             continue
         link.register(files[name], name)
+        old = [site for site in known if site.name == name and site.status != GONE]
         for site in old:
             link.unregister(site.node)
         yield f"{name}: admitted" + (", and its former key shut out" if old else "")
 
 
 def remove(link: SuperLink, names: Sequence[str]) -> Iterator[str]:
-    """Shuts sites out: their nodes are refused from now on."""
+    """Shut sites out, whose nodes are refused from now on, and say so of each."""
     known = [site for site in sites_of(link) if site.status != GONE]
-    if strange := [name for name in names if name not in {site.name for site in known}]:
-        there = ", ".join(sorted({site.name for site in known})) or "none"
-        raise SettingsError(f"no site is called {', '.join(strange)}; there are: {there}")
+    there = {site.name for site in known}
+    strange = [name for name in names if name not in there]
+    if strange:
+        listed = ", ".join(sorted(there)) or "none"
+        raise SettingsError(f"no site is called {', '.join(strange)}; there are: {listed}")
     for site in known:
         if site.name in names:
             link.unregister(site.node)
@@ -82,10 +100,14 @@ def remove(link: SuperLink, names: Sequence[str]) -> Iterator[str]:
 def _read(file: Path) -> bytes:
     """A public key in the form in which the SuperLink keeps it."""
     from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.serialization import load_ssh_public_key
     from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
     try:
-        return public_key_to_bytes(load_ssh_public_key(file.read_bytes()))
+        key = load_ssh_public_key(file.read_bytes())
     except (ValueError, UnsupportedAlgorithm) as error:
         raise SettingsError(f"{file} is no public key: {error}") from None
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        raise SettingsError(f"{file} is no public key of an elliptic curve, which Flower wants")
+    return public_key_to_bytes(key)

@@ -1,7 +1,7 @@
 """A SuperLink that runs: its sites, and runs of this project's app on it.
 
-`flwr run --stream` exits 0 although the ServerApp failed; so a run is submitted, its log is followed, and its status is
-asked for at the end.
+`flwr run --stream` exits 0 although the ServerApp failed; so a run is submitted, its log is
+followed, and how it ended is asked for.
 """
 
 from __future__ import annotations
@@ -13,31 +13,50 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout, suppress
+from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from fedivon_app.federation.bundle import copy_app
+from fedivon_app.core.errors import FlowerError
+from fedivon_app.core.text import one_line
+from fedivon_app.federation.bundle import app_root, copy_app, working_folder
 from fedivon_app.logs import MARK
+from fedivon_app.runs.status import RunStatus
 
 if TYPE_CHECKING:
     from flwr.proto.control_pb2 import StreamLogsResponse
     from flwr.supercore.control import ControlHttpClient
 
-PROJECT = Path(__file__).resolve().parents[2]
+RunConfig = Mapping[str, str | bool | int | float]
 BIN = Path(sys.executable).parent
 PATIENCE = 120  # seconds for which a SuperLink may be away while a run is followed
+FINISHED = "finished"  # Flower's word for a run that has ended, however it did
+FLOWERS_WORDS = "Simulation failed with exception: "  # stand before a run's own
 
 
-class LaunchError(RuntimeError):
-    """Flower itself did not do what was asked."""
+@dataclass(frozen=True)
+class RunEnd:
+    """What a run came to, by Flower's account: completed, failed or stopped, and why."""
+
+    status: RunStatus
+    text: str = ""
+
+    @property
+    def failed(self) -> bool:
+        """Whether the run did not come to its own end: it failed, or somebody stopped it."""
+        return self.status is not RunStatus.COMPLETED
 
 
 class SuperLink:
-    """`with SuperLink("fl.example.org:8000", ca) as link: link.run(...)`, for who may reach its Control API."""
+    """A SuperLink at this address, for whoever may reach its Control API.
+
+    `with SuperLink("fl.example.org:8000", ca) as link: link.run(...)`; `ca` is its authority's
+    certificate, and without one there is no TLS.
+    """
 
     def __init__(self, address: str, ca: Path | None = None, verbose: bool = False):
         self.address = address
@@ -47,28 +66,24 @@ class SuperLink:
     def __enter__(self) -> Self:
         self._home = tempfile.TemporaryDirectory(prefix="fedivon-flwr-", ignore_cleanup_errors=True)
         home = Path(self._home.name)
-        how = (
-            f"root-certificates = {json.dumps(str(self.ca.absolute()))}"
-            if self.ca
-            else "insecure = true"
-        )
-        (home / "config.toml").write_text(
-            f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "{self.address}"\n{how}\n'
-        )
-        self.environment = (
-            os.environ
-            | {
-                "FLWR_HOME": str(home),
-                "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-                "FLWR_TELEMETRY_ENABLED": "0",
-                "FLWR_DISABLE_UPDATE_CHECK": "1",
-                "RAY_DEDUP_LOGS": "0",
-                "RAY_USAGE_STATS_ENABLED": "0",
-                "RAY_prestart_worker_first_driver": "0",  # a process a core, of which Flower's actors use none
-                "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}",
-                "PYTHONUNBUFFERED": "1",
-            }
-        )
+        trust = "insecure = true"
+        if self.ca is not None:
+            trust = f"root-certificates = {json.dumps(str(self.ca.absolute()))}"
+        connection = f'[superlink.here]\naddress = "{self.address}"\n{trust}\n'
+        (home / "config.toml").write_text(f'[superlink]\ndefault = "here"\n\n{connection}')
+        self.environment = {
+            **os.environ,
+            "FLWR_HOME": str(home),
+            "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "RAY_DEDUP_LOGS": "0",
+            "RAY_USAGE_STATS_ENABLED": "0",
+            # Ray would start a process a core beforehand, of which Flower's actors use none.
+            "RAY_prestart_worker_first_driver": "0",
+            "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}",
+            "PYTHONUNBUFFERED": "1",
+        }
         return self
 
     def __exit__(
@@ -80,71 +95,73 @@ class SuperLink:
         self._home.cleanup()
 
     def register(self, public_key: Path, name: str) -> None:
-        """Admits the node that has the key."""
-        self._flwr(
-            "supernode", "register", str(public_key), "here", "--name", name, "--format", "json"
-        )
+        """Admit the node that has this key."""
+        words = ["supernode", "register", str(public_key), "here", "--name", name]
+        self._flwr([*words, "--format", "json"])
 
     def unregister(self, node: int) -> None:
-        """Shuts the node out."""
-        self._flwr("supernode", "unregister", str(node), "here", "--format", "json")
+        """Shut this node out."""
+        self._flwr(["supernode", "unregister", str(node), "here", "--format", "json"])
 
-    def submit(self, config: dict[str, Any], nodes: int | None = None, cpus: float = 1) -> str:
-        """Starts a run of this project's app, as it is now, in a simulation on that many nodes; its id."""
+    def submit(self, config: RunConfig, nodes: int | None = None, cpus: float = 1) -> str:
+        """Start a run of this project's app, as it is now, and return the run's id.
+
+        In a simulation it has so many nodes, each with so many CPUs.
+        """
         with tempfile.TemporaryDirectory(dir=self._home.name) as place:
-            file = (
-                Path(place) / "run-config.toml"
-            )  # a file, for the string form knows no quotes inside of quotes
-            file.write_text(
-                "".join(f"{key} = {json.dumps(value)}\n" for key, value in config.items())
-            )
-            options = [
-                "--run-config",
-                str(file),
-                "--format",
-                "json",
-                *self._federation(nodes, cpus),
-            ]
+            # A file, for the string form knows no quotes inside of quotes.
+            file = Path(place) / "run-config.toml"
+            lines = [f"{key} = {json.dumps(value)}\n" for key, value in config.items()]
+            file.write_text("".join(lines))
             try:
-                app = copy_app(PROJECT, Path(place) / "fedivon")
+                app = copy_app(app_root(), Path(place) / "fedivon")
             except OSError as error:
-                raise LaunchError(str(error)) from None
-            return str(self._flwr("run", str(app), "here", *options)["run-id"])
+                raise FlowerError(f"the app cannot be copied for Flower: {error}") from None
+            words = ["run", str(app), "here", "--run-config", str(file), "--format", "json"]
+            return str(self._flwr([*words, *self._federation(nodes, cpus)])["run-id"])
 
     def run(
         self,
-        config: dict[str, Any],
+        config: RunConfig,
         nodes: int | None = None,
         cpus: float = 1,
         show: Callable[[str], None] = print,
-    ) -> str | None:
-        """Starts a run, shows its progress line by line, and gives None, or what made it fail."""
+    ) -> RunEnd:
+        """Start a run, show its progress line by line, and return what it came to."""
         run_id = self.submit(config, nodes, cpus)
         seen = 0.0
         try:
-            while not (ended := self._patiently(run_id))[0].startswith("finished"):
+            while (end := self._patiently(run_id)) is None:
                 seen = self._follow(run_id, show, seen)
                 time.sleep(0.5)
         except (KeyboardInterrupt, SystemExit):
             self._abandon(run_id)
             raise
-        status, why = ended
-        return None if status == "finished:completed" else why or status
+        return end
 
-    def status(self, run_id: str) -> tuple[str, str]:
-        """How far a run is, such as `running` or `finished:failed`, and why; as `flwr list` has it."""
+    def end_of(self, run_id: str) -> RunEnd | None:
+        """Return how a run ended, as `flwr list` has it, or None while it goes on."""
         from flwr.proto.control_pb2 import ListRunsRequest
 
         with self.control() as client:
             runs = client.ListRuns(ListRunsRequest(run_id=int(run_id))).run_dict
         if int(run_id) not in runs:
-            raise LaunchError(f"the SuperLink at {self.address} knows no run {run_id}")
-        status = runs[int(run_id)].status
-        return ":".join(word for word in (status.status, status.sub_status) if word), status.details
+            raise FlowerError(f"the SuperLink at {self.address} knows no run {run_id}")
+        told = runs[int(run_id)].status
+        if told.status != FINISHED:
+            return None
+        status = RunStatus(told.sub_status)
+        if status is RunStatus.COMPLETED:
+            return RunEnd(status)
+        why = told.details.removeprefix(FLOWERS_WORDS)
+        return RunEnd(status, why or f"{FINISHED}:{status}")
 
     @contextmanager
     def control(self) -> Iterator[ControlHttpClient]:
-        """Flower's own client of the Control API: for what `flwr` does not tell, or what is asked again and again."""
+        """Give Flower's own client of the Control API.
+
+        It is for what `flwr` does not tell, or what is asked again and again.
+        """
         from flwr.cli.typing import SuperLinkConnection
         from flwr.cli.utils import init_http_client_from_connection
 
@@ -153,38 +170,35 @@ class SuperLink:
             "here", self.address, root_certificates=ca, insecure=ca is None
         )
         try:
-            with (
-                redirect_stdout(StringIO()),
-                redirect_stderr(StringIO()),
-            ):  # it would say to whom it speaks
-                client = init_http_client_from_connection(connection)
+            with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+                client = init_http_client_from_connection(connection)  # it says to whom it speaks
             with closing(client):
                 yield client
         except Exception as error:
-            raise LaunchError(f"the SuperLink at {self.address} does not answer: {error}") from None
+            raise FlowerError(f"the SuperLink at {self.address} does not answer: {error}") from None
 
-    def _patiently(self, run_id: str) -> tuple[str, str]:
-        """The status, also where the SuperLink is away for a while: its run may go on without us."""
+    def _patiently(self, run_id: str) -> RunEnd | None:
+        """Ask also where the SuperLink is away for a while: its run may go on without us."""
         limit = time.monotonic() + PATIENCE
         while True:
             try:
-                return self.status(run_id)
-            except LaunchError:
+                return self.end_of(run_id)
+            except FlowerError:
                 if time.monotonic() > limit:
                     raise
                 time.sleep(2)
 
     def _federation(self, nodes: int | None, cpus: float) -> list[str]:
-        """What `flwr run` is told of the federation; nothing, for its nodes are who is there."""
+        """What `flwr run` is told of the federation: nothing, for its nodes are who is there."""
         return []
 
     def _abandon(self, run_id: str) -> None:
-        """Who is interrupted here means the run; otherwise it would go on."""
-        with suppress(LaunchError):
-            self._flwr("stop", run_id, "here", "--format", "json")
+        """Stop the run: who is interrupted here means it, and otherwise it would go on."""
+        with suppress(FlowerError):
+            self._flwr(["stop", run_id, "here", "--format", "json"])
 
     def _follow(self, run_id: str, show: Callable[[str], None], seen: float) -> float:
-        """Shows the run's own lines (all of Flower's where `verbose`) after that time; the time of the last."""
+        """Show the run's lines after that time, or all of Flower's; return the time of the last."""
         rest = ""
         for part in self._stream(run_id, seen):
             *lines, rest = (rest + part.log_output).split("\n")
@@ -198,27 +212,26 @@ class SuperLink:
         """What the run says after that time, until its end or that of the connection."""
         from flwr.proto.control_pb2 import StreamLogsRequest
 
-        with suppress(LaunchError), self.control() as client:
+        with suppress(FlowerError), self.control() as client:
             yield from client.StreamLogs(
                 StreamLogsRequest(run_id=int(run_id), after_timestamp=after)
             )
 
-    def _flwr(self, *arguments: str) -> dict[str, Any]:
+    def _flwr(self, words: list[str]) -> dict[str, Any]:
         done = subprocess.run(
-            [BIN / "flwr", *arguments],
+            [str(BIN / "flwr"), *words],
             env=self.environment,
-            cwd=PROJECT,
+            cwd=working_folder(),
             capture_output=True,
             text=True,
         )
+        answer: dict[str, Any]
         try:
             answer = json.loads(done.stdout[done.stdout.index("{") :])
         except ValueError:
             answer = {"success": False, "error-message": done.stderr or done.stdout}
         if not answer.get("success"):
-            raise LaunchError(
-                f"`flwr {arguments[0]}` failed: {' '.join(str(answer.get('error-message')).split())}"
-            )
+            raise FlowerError(f"`flwr {words[0]}` failed: {one_line(answer.get('error-message'))}")
         return answer
 
 

@@ -1,302 +1,229 @@
-"""BayesADMM and its relatives on small problems, without a federation, round by round: for `fedivon illustrate`."""
+"""Regressions on pictures of ten classes, dealt to five clients: BayesADMM's Figures 3a and 3b.
+
+The paper is Moellenhoff et al. 2025.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Generic
 
 import numpy as np
 
-from fedivon_app.core import dense, duality
-from fedivon_app.core.dense import Dense, Diverged, Loss
+from fedivon_app.core.dense import Dense
 from fedivon_app.core.duality import Space
+from fedivon_app.core.errors import DataError
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.core.regression import LogisticRegression, Ridge, SoftmaxRegression
+from fedivon_app.core.regression import Ridge, SoftmaxRegression
 from fedivon_app.datasets.resize import fit
-from fedivon_app.datasets.sources import DataError, load
+from fedivon_app.datasets.sources import load
+from fedivon_app.figures.gaussian_families import (
+    DIAGONAL,
+    FULL,
+    Descent,
+    DiagonalSoftmax,
+    Family,
+    G,
+    GaussianLoss,
+)
+from fedivon_app.figures.small_federations import (
+    Problem,
+    Trace,
+    Variant,
+    federate,
+    point_admm,
+    trace,
+)
 
-PAIRS = ((0, 1), (2, 3), (4, 5), (6, 7), (8, 9))  # the classes of the five clients
-STRETCH = {
-    "step": 1 / 40,
-    "most": 40,
-}  # of VON: 63 % of the way of a straight descent; see illustrate.figure_3a
 Show = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Variant:
-    """A method of the family by its steps; `alpha` None is ADMM's 1/(1 + rho K)."""
-
-    name: str
-    rho: float
-    step: float
-    alpha: float | None = None
-    space: Space = "natural"
-
-
+CLASSES = 10
+PAIRS = ((0, 1), (2, 3), (4, 5), (6, 7), (8, 9))  # the classes of the five clients
+SHARE = 1 / len(PAIRS)
+# 63 % of the way of a straight descent; see `bayes_admm.figure_3a`
+STRETCH = Descent(step=1 / 40, most=40, tolerance=0.0)
 VARIANTS = (  # of Figure 3a, with the steps of appendix F.1
-    Variant("PVI", 1.0, 1.0, alpha=1.0),
-    Variant("PVI, damped", 1.0, 1 / len(PAIRS), alpha=1.0),
-    Variant("BregmanADMM", 1.0, 1 / len(PAIRS), space="expectation"),
-    Variant("BayesADMM", 1.0, 1.0),
+    Variant("PVI", rho=1.0, step=1.0, alpha=1.0),
+    Variant("PVI, damped", rho=1.0, step=SHARE, alpha=1.0),
+    Variant("BregmanADMM", rho=1.0, step=SHARE, space="expectation"),
+    Variant("BayesADMM", rho=1.0, step=1.0),
 )
 
 
-@dataclass(frozen=True)
-class Family:
-    """What a method needs of a family of Gaussians; `merge` also says how many precisions had to be raised."""
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Inputs as rows of numbers, and their labels."""
 
-    prior: Callable[[int, float], Any]
-    solve: Callable[..., Any]
-    dual_step: Callable[..., tuple[np.ndarray, np.ndarray]]
-    merge: Callable[..., tuple[Any, int]]
+    x: np.ndarray
+    labels: np.ndarray
 
+    def __getitem__(self, rows: np.ndarray | slice) -> Examples:
+        return Examples(self.x[rows], self.labels[rows])
 
-class DiagonalSoftmax(SoftmaxRegression):
-    """Under a diagonal Gaussian the logits of an example are independent; of the Hessian, the diagonal."""
-
-    def expected(self, q: Posterior) -> dense.Derivatives:
-        mean, variance = (
-            array.astype(np.float64).reshape(-1, self.num_classes) for array in (q.mean, q.variance)
-        )
-        squares = np.square(self.x)
-        logits = (self.x @ mean)[:, None] + np.sqrt(squares @ variance)[:, None] * self.noise
-        logits -= logits.max(2, keepdims=True)
-        p = np.exp(logits)
-        total = p.sum(2, keepdims=True)
-        p /= total
-        mean_p = p.mean(1)
-        value = -float((self.truth * (logits - np.log(total)).mean(1)).sum())
-        curvature = squares.T @ (mean_p - np.square(p).mean(1))
-        return value, (self.x.T @ (mean_p - self.truth)).reshape(-1), curvature.reshape(-1)
+    def __len__(self) -> int:
+        return len(self.labels)
 
 
-def solve_diagonal(
-    loss: Loss,
-    server: Posterior,
-    dual: dense.Dual,
-    rho: float,
-    step: float,
-    most: int,
-    tolerance: float = 0.0,
-) -> Posterior:
-    """`dense.solve_client` for diagonal Gaussians."""
-    (v, u) = dual
-    own = server
-    for _ in range(most):
-        _, gradient, hessian = loss.expected(own)
-        target = server.precision + (hessian - u) / rho
-        precision = np.maximum((1 - step) * own.precision + step * target, own.precision / 4)
-        slope = (gradient + v - u * own.mean) / rho + server.precision * (own.mean - server.mean)
-        own = Posterior(own.mean - step * slope / precision, precision)
-        if own.fault():
-            raise Diverged(f"the client's {own.fault()}")
-    return own
+def reduced(source: str, side: int, per_class: int, seed: int = 0) -> Examples:
+    """Return some pictures of each of ten classes, as numbers in [0, 1].
 
-
-def merge_diagonal(
-    clients: Sequence[Posterior], duals: dense.Dual, delta: float, alpha: float
-) -> tuple[Posterior, int]:
-    """`dense.merge` for diagonal Gaussians (Algorithm 1, lines 9 to 11)."""
-    precision = (1 - alpha) * np.mean([q.precision for q in clients], axis=0) + alpha * (
-        delta + duals[1]
-    )
-    shift = (1 - alpha) * np.mean([q.precision * q.mean for q in clients], axis=0) + alpha * duals[
-        0
-    ]
-    low = precision <= 0
-    precision[low] = 0.01 * delta
-    return Posterior(shift / precision, precision), int(low.sum())
-
-
-FULL = Family(Dense.isotropic, dense.solve_client, dense.dual_step, dense.merge)
-DIAGONAL = Family(
-    lambda size, delta: Posterior(np.zeros(size), np.full(size, delta)),
-    solve_diagonal,
-    duality.dual_step,
-    merge_diagonal,
-)
-
-
-def federate(
-    family: Family, losses: Sequence[Loss], variant: Variant, delta: float, size: int, **von: Any
-) -> Iterator[list[Any]]:
-    """The posteriors after each round, the server's and then the clients', from the prior N(0, I/delta)."""
-    server = family.prior(size, delta)
-    duals: list[tuple[Any, Any]] = [(0 * server.mean, 0 * server.precision) for _ in losses]
-    alpha = variant.alpha or 1 / (1 + variant.rho * len(losses))
-    while True:
-        own = [
-            family.solve(loss, server, d, variant.rho, **von)
-            for loss, d in zip(losses, duals, strict=True)
-        ]
-        steps = [family.dual_step(q, server, variant.step, variant.space) for q in own]
-        duals = [(d[0] + more[0], d[1] + more[1]) for d, more in zip(duals, steps, strict=True)]
-        sums = sum(d[0] for d in duals), sum(d[1] for d in duals)
-        server, raised = family.merge(own, sums, delta, alpha)
-        if raised or server.fault():
-            raise Diverged("the server's precision is not positive definite")
-        yield [server, *own]
-
-
-def trace(
-    rounds: Iterator[Any], number: int, score: Callable[[Any], float]
-) -> tuple[list[float], str]:
-    """The score of the server after each of so many rounds; and, where it ends before that, why."""
-    scores: list[float] = []
-    try:
-        while len(scores) < number:
-            scores.append(score(next(rounds)[0]))
-    except Diverged as error:
-        return scores, f"diverged in round {len(scores) + 1}: {error}"
-    return scores, ""
-
-
-def negative_elbo(q: Any, losses: Sequence[Loss], prior: Any) -> float:
-    """sum_k E_q[l_k] + KL(q || prior), Eq. 3."""
-    return sum(loss.expected(q)[0] for loss in losses) + q.kl(prior)
-
-
-def point_admm(
-    losses: Sequence[Loss], delta: float, rho: float, size: int
-) -> Iterator[list[np.ndarray]]:
-    """Federated ADMM (Figure 2a), clients by damped Newton steps; the points of a round, the server's first."""
-    mean = np.zeros(size)
-    duals = [np.zeros(size) for _ in losses]
-    while True:
-        own = [_proximal(loss, v, rho, mean) for loss, v in zip(losses, duals, strict=True)]
-        duals = [v + rho * (theta - mean) for v, theta in zip(duals, own, strict=True)]
-        tie = rho * len(losses)
-        mean = (tie * np.mean(own, axis=0) + sum(duals)) / (delta + tie)
-        yield [mean, *own]
-
-
-def _proximal(loss: Loss, v: np.ndarray, rho: float, centre: np.ndarray) -> np.ndarray:
-    """argmin loss(theta) + <v, theta> + rho/2 |theta - centre|^2."""
-
-    def objective(theta: np.ndarray) -> float:
-        return loss.at(theta)[0] + v @ theta + rho / 2 * np.square(theta - centre).sum()
-
-    theta = centre
-    for _ in range(100):
-        _, gradient, hessian = loss.at(theta)
-        slope = gradient + v + rho * (theta - centre)
-        if np.abs(slope).max() < 1e-10:
-            break
-        way = np.linalg.solve(hessian + rho * np.eye(len(theta)), slope)
-        length = 1.0
-        here = objective(theta)
-        while length > 1e-6 and objective(theta - length * way) > here:
-            length /= 2
-        theta = theta - length * way
-    return theta
-
-
-def reduced(source: str, side: int, per_class: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Some pictures of each of ten classes as rows of numbers in [0, 1], at most `side` pixels a side; and labels."""
+    They have at most `side` pixels a side.
+    """
     data = load(source)
-    if data.num_classes != 2 * len(PAIRS) or len(data.shape) != 3:
+    if data.num_classes != CLASSES or len(data.shape) != 3:
         raise DataError(
-            f"source {source}: illustrate needs pictures in ten classes, such as mnist, fmnist or digits"
+            f"source {source}: illustrate needs pictures in ten classes, "
+            "such as mnist, fmnist or digits"
         )
     rng = np.random.default_rng(seed)
     labels = np.asarray(data.y_train)
     rows = np.concatenate(
-        [rng.permutation(np.flatnonzero(labels == c))[:per_class] for c in range(data.num_classes)]
+        [rng.permutation(np.flatnonzero(labels == c))[:per_class] for c in range(CLASSES)]
     )
     small = (min(side, data.shape[0]), min(side, data.shape[1]), data.shape[2])
-    return fit(source, np.asarray(data.x_train[rows]), small).reshape(len(rows), -1) / 255, labels[
-        rows
-    ]
+    pictures = fit(source, np.asarray(data.x_train[rows]), small)
+    return Examples(pictures.reshape(len(rows), -1) / 255, labels[rows])
 
 
 def by_pairs(
-    x: np.ndarray, y: np.ndarray, labels: np.ndarray, kind: Callable[..., Loss]
-) -> list[Loss]:
-    """The clients' losses."""
-    return [kind(x[part], y[part]) for part in (np.isin(labels, pair) for pair in PAIRS)]
+    examples: Examples, make: Callable[[Examples], GaussianLoss[G]]
+) -> list[GaussianLoss[G]]:
+    """Return the losses of five clients that have two classes each."""
+    return [make(examples[np.isin(examples.labels, pair)]) for pair in PAIRS]
+
+
+@dataclass(frozen=True)
+class ElboPanel(Generic[G]):
+    """One panel of Figure 3a: a family, the loss under it, the size of the data and the descents.
+
+    A client goes down its problem by `client`; that of all data at once is solved by `pooled`.
+    """
+
+    name: str
+    family: Family[G]
+    loss: Callable[[np.ndarray, np.ndarray, int, int], GaussianLoss[G]]
+    side: int
+    per_class: int
+    draws: int
+    client: Descent
+    pooled: Descent
+
+    def loss_of(self, examples: Examples) -> GaussianLoss[G]:
+        """Return the loss over these examples."""
+        return self.loss(examples.x, examples.labels, CLASSES, self.draws)
+
+    def problem(self, examples: Examples) -> Problem[G]:
+        """Return the problem of five clients with prior precision 10."""
+        return Problem(
+            family=self.family,
+            losses=by_pairs(examples, self.loss_of),
+            delta=10.0,
+            size=CLASSES * examples.x.shape[1],
+        )
+
+
+DIAGONAL_PANEL: ElboPanel[Posterior] = ElboPanel(
+    name="diagonal",
+    family=DIAGONAL,
+    loss=DiagonalSoftmax,
+    side=14,
+    per_class=500,
+    draws=4,
+    client=STRETCH,
+    pooled=Descent(step=0.05, most=400),
+)
+FULL_PANEL: ElboPanel[Dense] = ElboPanel(
+    name="full",
+    family=FULL,
+    loss=SoftmaxRegression,
+    side=5,
+    per_class=120,
+    draws=8,
+    client=Descent(step=0.1, most=10),
+    pooled=Descent(step=0.5, most=40),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class ElboCurves:
+    """The negative ELBO by round of each variant, by its name, and that of all data at once."""
+
+    examples: Examples
+    traces: Mapping[str, Trace]
+    pooled: float
+
+
+def elbo_curves(panel: ElboPanel[G], examples: Examples, rounds: int, show: Show) -> ElboCurves:
+    """Return the curves of a panel of Figure 3a; `show` takes a line for each variant."""
+    problem = panel.problem(examples)
+    traces: dict[str, Trace] = {}
+    for variant in VARIANTS:
+        posteriors = federate(problem, variant, panel.client)
+        found = trace(posteriors, rounds, problem.negative_elbo)
+        numbers = " ".join(f"{value:.0f}" for value in found.values)
+        show(f"3a, {panel.name}, {variant.name}: {numbers} {found.end}".strip())
+        traces[variant.name] = found
+    best = panel.family.solve(
+        loss=panel.loss_of(examples),
+        server=problem.prior(),
+        dual=panel.family.no_dual(problem.size),
+        rho=1.0,
+        descent=panel.pooled,
+    )
+    pooled = problem.negative_elbo(best)
+    show(f"3a, {panel.name}, all data at once: {pooled:.0f}")
+    return ElboCurves(examples, traces, pooled)
 
 
 def ridge_distances(source: str, rounds: int, show: Show) -> dict[str, list[float]]:
-    """|m - m*| / |m*| after each round, by the method's name, with the best settings of a small grid by the last."""
-    x, labels = reduced(source, 7, 100)
-    y = labels % 2 * 2.0 - 1
-    delta = 25.0
-    size = x.shape[1]
-    losses = by_pairs(x, y, labels, Ridge)
-    exact = np.linalg.solve(x.T @ x + delta * np.eye(size), x.T @ y)
+    """Return |m - m*| / |m*| after each round, by the name of the method and its settings.
 
-    def distance(server: Dense | np.ndarray) -> float:
-        mean = server.mean if isinstance(server, Dense) else server
+    Here m* is the pooled ridge solution. Of a small grid of settings those are taken whose mean m
+    is the nearest to it in the last round.
+    """
+    examples = reduced(source, side=7, per_class=100)
+    size = examples.x.shape[1]
+    problem = Problem(
+        family=FULL,
+        losses=by_pairs(examples, lambda own: Ridge(own.x, _odd(own.labels))),
+        delta=25.0,
+        size=size,
+    )
+    gram = examples.x.T @ examples.x + problem.delta * np.eye(size)
+    exact = np.linalg.solve(gram, examples.x.T @ _odd(examples.labels))
+
+    def distance(mean: np.ndarray) -> float:
         return max(float(np.linalg.norm(mean - exact) / np.linalg.norm(exact)), 1e-16)
 
-    def dense_run(rho: float, step: float, space: Space) -> Iterator[Any]:
-        return federate(FULL, losses, Variant("", rho, step, space=space), delta, size, step=1.0)
+    def points(rho: float) -> Trace:
+        return trace(point_admm(problem, rho), rounds, distance)
 
-    share = 1 / len(PAIRS)
+    def posteriors(rho: float, step: float, space: Space) -> Trace:
+        variant = Variant("", rho=rho, step=step, space=space)
+        run = federate(problem, variant, Descent(step=1.0))
+        return trace(run, rounds, lambda server: distance(server.mean))
+
     tried = {
-        "federated ADMM": {
-            f"rho {rho:g}": point_admm(losses, delta, rho, size) for rho in (1, 3, 10, 30, 100, 300)
-        },
+        "federated ADMM": {f"rho {rho:g}": points(rho) for rho in (1, 3, 10, 30, 100, 300)},
         "BregmanADMM": {
-            f"rho {rho:g}, step {step:g}": dense_run(rho, step, "expectation")
-            for rho in (share, 1.0)
+            f"rho {rho:g}, step {step:g}": posteriors(rho, step, "expectation")
+            for rho in (SHARE, 1.0)
             for step in (0.1, 0.2, 1.0, 5.0)
         },
-        "BayesADMM": {f"rho = step = {share:g}": dense_run(share, share, "natural")},
+        "BayesADMM": {f"rho = step = {SHARE:g}": posteriors(SHARE, SHARE, "natural")},
     }
     found: dict[str, list[float]] = {}
-    for name, settings in tried.items():
-        runs = {words: trace(run, rounds, distance) for words, run in settings.items()}
-        whole = {words: values for words, (values, end) in runs.items() if not end}
+    for name, runs in tried.items():
+        whole = {words: run.values for words, run in runs.items() if not run.end}
         words = min(whole, key=lambda w: whole[w][-1])
+        values = whole[words]
         best = f", best of {len(runs)}" if len(runs) > 1 else ""
-        found[f"{name} ({words}{best})"] = whole[words]
-        show(
-            f"3b, {name}, {words}{best}: {' '.join(f'{v:.1e}' for v in whole[words][:4])} ... {whole[words][-1]:.1e}"
-        )
+        found[f"{name} ({words}{best})"] = values
+        first = " ".join(f"{value:.1e}" for value in values[:4])
+        show(f"3b, {name}, {words}{best}: {first} ... {values[-1]:.1e}")
     return found
 
 
-def two_clients(seed: int = 0) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Points in the plane and labels: client 1 has classes far apart and, last, an outlier; client 2 close ones."""
-    rng = np.random.default_rng(seed)
-    clouds = (((-4, 0), (4, 0), 20, 0.6), ((-1.6, -0.4), (0.6, 0.6), 40, 0.35))
-    points = [
-        np.concatenate([rng.normal(c, width, (n, 2)) for c in (a, b)]) for a, b, n, width in clouds
-    ]
-    labels = [np.repeat([0, 1], n) for _, _, n, _ in clouds]
-    return [
-        (np.append(points[0], [[3.2, -2.4]], axis=0), np.append(labels[0], 0)),
-        (points[1], labels[1]),
-    ]
-
-
-def toy_rounds(
-    data: Sequence[tuple[np.ndarray, np.ndarray]], rounds: int
-) -> dict[str, tuple[list[Any], np.ndarray]]:
-    """Of both methods, delta = rho = 0.2 (appendix F.3): what each round gave, and the pooled solution of its kind."""
-    delta = rho = 0.2
-    losses = [LogisticRegression(np.c_[x, np.ones(len(x))], y) for x, y in data]
-    x, y = (np.concatenate(part) for part in zip(*data, strict=True))
-    whole = LogisticRegression(np.c_[x, np.ones(len(x))], y)
-    bayes = federate(
-        FULL, losses, Variant("BayesADMM", rho, rho), delta, 3, tolerance=0.0, **STRETCH
-    )
-    points = point_admm(losses, delta, rho, 3)
-    mode = _proximal(whole, np.zeros(3), delta, np.zeros(3))
-    mean = dense.solve_client(
-        whole, Dense.isotropic(3, delta), dense.no_dual(3), 1.0, step=0.3
-    ).mean
-    return {
-        "Federated ADMM": ([next(points) for _ in range(rounds)], mode),
-        "BayesADMM": ([next(bayes) for _ in range(rounds)], mean),
-    }
-
-
-def turned(theta: np.ndarray, other: np.ndarray) -> float:
-    """The angle in degrees between two lines a x + b y + c = 0, with their sides."""
-    (a, b) = theta[:2]
-    (c, d) = other[:2]
-    return float(np.degrees(abs(np.arctan2(a * d - b * c, a * c + b * d))))
+def _odd(labels: np.ndarray) -> np.ndarray:
+    """1 for an odd digit, -1 for an even one."""
+    return labels % 2 * 2.0 - 1

@@ -1,4 +1,4 @@
-"""Runs as they are compared: what their folders hold, and which of them belong together."""
+"""Runs as they are compared: which of them belong together, and what groups of them are called."""
 
 from __future__ import annotations
 
@@ -6,155 +6,115 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import yaml
 
-from fedivon_app.core.client_scores import PLACES
-from fedivon_app.core.settings import Settings
-from fedivon_app.report.html import number
-from fedivon_app.runs.folder import Run
+from fedivon_app.core.errors import UserError
+from fedivon_app.core.settings import AnySettings
+from fedivon_app.report.results import RunResults
+from fedivon_app.report.style import Key
+from fedivon_app.runs.status import RunStatus
 
-METHOD = (
-    "strategy",
-    "client",
-    "merge",
-    "server",
-)  # what belongs to a method; conditions are made of the rest
+# The sections that belong to a method; conditions are made of the rest.
+METHOD = ("strategy", "client", "merge", "server")
 MANY = 3  # settings in a group's name; of more, only those that it takes to tell the groups apart
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
-    """What a run's folder holds; parts that are missing or unreadable are empty."""
-
-    run: Run
-    rounds: list[dict[str, Any]]
-    summary: dict[str, Any]
-    uncertainty: dict[str, Any]
-
-    @classmethod
-    def read(cls, run: Run) -> Outcome:
-        rounds = [
-            record for record in run.metrics() if isinstance(record, dict) and "round" in record
-        ]
-        return cls(
-            run, rounds, _json(run.folder / "summary.json"), _json(run.folder / "uncertainty.json")
-        )
-
-    @property
-    def status(self) -> str:
-        return self.summary.get("status") or "unfinished"
-
-    @property
-    def detail(self) -> str:
-        return self.summary.get("detail") or ("" if self.summary else "no summary.json was written")
-
-    @property
-    def seconds(self) -> float:
-        times = [record.get("seconds") or {} for record in self.rounds]
-        return sum(number(t.get("train") or 0) + number(t.get("evaluate") or 0) for t in times)
-
-    @property
-    def last(self) -> int:
-        return self.rounds[-1]["round"] if self.rounds else 0
-
-    @property
-    def sent(self) -> float:
-        return max(self.bytes.values(), default=0.0)
-
-    def last_clients(self, whose: str) -> dict[str, Any]:
-        """The last scores of the GM (`gm`) or the PMs (`pm`) on the clients' test parts: pooled under `mean`, each
-        client's under `by_client`."""
-        scored = ((record.get(whose) or {}).get(PLACES[whose]) for record in reversed(self.rounds))
-        return next((scores for scores in scored if scores), {})
-
-    def scores(self, part: str, way: str) -> dict[int, dict[str, Any]]:
-        """The scores by round on a part (test, holdout, clients_before_training), at the mean or by Monte Carlo."""
-        found = ((r["round"], ((r.get("gm") or {}).get(part) or {}).get(way)) for r in self.rounds)
-        return {server_round: scores for server_round, scores in found if scores}
-
-    def track(self, *names: str) -> dict[int, float]:
-        """A number by round, such as `train_loss` or `posterior`, `largest_mean`; rounds that lack it are left out."""
-        values = {}
-        for record in self.rounds:
-            value: Any = record
-            for name in names:
-                value = value.get(name) if isinstance(value, dict) else None
-            if value is not None:
-                values[record["round"]] = number(value)
-        return values
-
-    @cached_property
-    def bytes(self) -> dict[int, float]:
-        """Bytes sent in both directions up to each round."""
-        sent = [
-            number(r.get("bytes_up") or 0) + number(r.get("bytes_down") or 0) for r in self.rounds
-        ]
-        return dict(zip([r["round"] for r in self.rounds], np.cumsum(sent).tolist(), strict=True))
-
-
-@dataclass(frozen=True, eq=False)
 class Group:
-    """Runs that differ in the seed alone. Those that failed, or did not end while others did, are left out of means."""
+    """Runs that differ in the seed alone.
+
+    Those that failed, or did not end while others did, are left out of means.
+    """
 
     label: str
     style: int
-    settings: Settings
-    outcomes: list[Outcome] = field(default_factory=list)
-    left_out: list[Outcome] = field(default_factory=list)
+    settings: AnySettings
+    results: list[RunResults] = field(default_factory=list)
+    left_out: list[RunResults] = field(default_factory=list)
+
+    @property
+    def members(self) -> list[RunResults]:
+        """Return all runs of the group, those that are left out of means at the end."""
+        return self.results + self.left_out
+
+    @property
+    def key(self) -> Key:
+        """Return what a legend says of the group."""
+        return Key(self.label, self.style)
 
 
-def grouped(
-    outcomes: Sequence[Outcome], names: Sequence[str] | None = None
-) -> tuple[list[Group], str]:
-    """The runs as groups in the order in which they first come, and a sentence on what the groups are named by."""
-    by_run = names is not None and len(names) == len(outcomes)
-    members: dict[tuple[str, str], list[Outcome]] = {}
-    for name, outcome in zip(names if by_run else [""] * len(outcomes), outcomes, strict=True):
-        members.setdefault(
-            (name, json.dumps(shared(outcome.run.settings), sort_keys=True)), []
-        ).append(outcome)
+@dataclass(frozen=True, eq=False)
+class Grouping:
+    """Groups of runs, and a sentence on what they are named by, which may be empty."""
+
+    groups: list[Group]
+    named_by: str = ""
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Names of groups, and a sentence on what they are made of, which may be empty."""
+
+    texts: list[str]
+    named_by: str = ""
+
+
+def grouped(results: Sequence[RunResults], names: Sequence[str] | None = None) -> Grouping:
+    """Return the runs as groups, in the order in which they first come.
+
+    `names` are of the runs or of the groups; without them, groups are named by their settings.
+    """
+    by_run = list(names) if names is not None and len(names) == len(results) else None
+    members: dict[tuple[str, str], list[RunResults]] = {}
+    for name, one in zip(by_run or [""] * len(results), results, strict=True):
+        alike = json.dumps(shared(one.settings), sort_keys=True)
+        members.setdefault((name, alike), []).append(one)
     if names is None:
-        labels, named_by = label(
-            [flat(shared(group[0].run.settings)) for group in members.values()]
-        )
-    elif by_run:
-        labels = [name for name, _ in members]
-        named_by = ""
+        labels = label([flat(shared(group[0].settings)) for group in members.values()])
+    elif by_run is not None:
+        labels = Labels([name for name, _ in members])
     elif len(names) == len(members):
-        labels = list(names)
-        named_by = ""
+        labels = Labels(list(names))
     else:
-        raise ValueError(
-            f"{len(names)} names for {len(outcomes)} runs in {len(members)} groups: give one for each run or each group"
+        raise UserError(
+            f"{len(names)} names for {len(results)} runs in {len(members)} groups: "
+            "give one for each run or each group"
         )
-    groups = []
-    for style, (text, group) in enumerate(zip(labels, members.values(), strict=True)):
-        completed = [o for o in group if o.status == "completed"]
-        used = completed or [o for o in group if o.status != "failed" and o.rounds]
-        groups.append(
-            Group(text, style, group[0].run.settings, used, [o for o in group if o not in used])
-        )
-    return groups, named_by
+    groups = [
+        _group(text, style, group)
+        for style, (text, group) in enumerate(zip(labels.texts, members.values(), strict=True))
+    ]
+    return Grouping(groups, labels.named_by)
+
+
+def _group(text: str, style: int, members: Sequence[RunResults]) -> Group:
+    completed = [one for one in members if one.status == RunStatus.COMPLETED]
+    used = completed or [one for one in members if one.status != RunStatus.FAILED and one.rounds]
+    return Group(
+        label=text,
+        style=style,
+        settings=members[0].settings,
+        results=used,
+        left_out=[one for one in members if one not in used],
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class Crossing:
-    """Methods under the same conditions: by strategy, its group under each condition, or None where it has none."""
+    """Methods under the same conditions: by strategy, its group under each condition, or None."""
 
     conditions: list[str]
     methods: dict[str, list[Group | None]]
 
 
 def crossed(groups: Sequence[Group]) -> Crossing | None:
-    """The groups as methods by conditions, both in the order in which they first come.
+    """Return the groups as methods by conditions, both in the order in which they first come.
 
-    None unless two strategies at the least share two conditions at the least, and none has two groups under one.
+    It is None unless two strategies at the least share two conditions at the least, and none has
+    two groups under one.
     """
     conditions: dict[str, dict[str, Any]] = {}
     cells: dict[str, dict[str, Group]] = {}
@@ -172,39 +132,37 @@ def crossed(groups: Sequence[Group]) -> Crossing | None:
         len(one.keys() & other.keys()) > 1 for one, other in combinations(cells.values(), 2)
     ):
         return None
-    names, _ = label([{"strategy": "", **condition} for condition in conditions.values()])
+    labels = label([{"strategy": "", **condition} for condition in conditions.values()])
     return Crossing(
-        names, {method: [own.get(name) for name in conditions] for method, own in cells.items()}
+        conditions=labels.texts,
+        methods={method: [own.get(name) for name in conditions] for method, own in cells.items()},
     )
 
 
-def label(groups: Sequence[Mapping[str, Any]]) -> tuple[list[str], str]:
-    """Names of groups, made of the settings in which they differ: the strategy first, then those within a strategy.
+def label(groups: Sequence[Mapping[str, Any]]) -> Labels:
+    """Return names of groups, made of the settings in which they differ.
 
-    Words stand alone (`ws, size`), other values with the last part of their key (`ess=500`).
+    The strategy comes first, then the settings within a strategy. Words stand alone (`ws, size`),
+    other values with the last part of their key (`ess=500`).
     """
     strategies = list(dict.fromkeys(group["strategy"] for group in groups))
-    names = [
-        [group["strategy"]] if len(strategies) > 1 or len(groups) == 1 else [] for group in groups
-    ]
     keys = {s: _telling([group for group in groups if group["strategy"] == s]) for s in strategies}
-    for name, group in zip(names, groups, strict=True):
-        name += [_short(key, group.get(key)) for key in keys[group["strategy"]]]
-    shared = next(iter(keys.values()))
-    if all(own == shared for own in keys.values()):
-        by = ", ".join([*(["strategy"] if len(strategies) > 1 else []), *shared])
+    texts = []
+    for group in groups:
+        strategy = group["strategy"]
+        first = [strategy] if len(strategies) > 1 or len(groups) == 1 else []
+        texts.append(", ".join([*first, *(_short(key, group.get(key)) for key in keys[strategy])]))
+    common = next(iter(keys.values()))
+    if all(own == common for own in keys.values()):
+        by = ", ".join([*(["strategy"] if len(strategies) > 1 else []), *common])
     else:
-        by = "; ".join(
-            [
-                "strategy",
-                *(f"those of {s} also by {', '.join(own)}" for s, own in keys.items() if own),
-            ]
-        )
-    return [", ".join(name) for name in names], f"Groups are named by {by}." if by else ""
+        also = [f"those of {s} also by {', '.join(own)}" for s, own in keys.items() if own]
+        by = "; ".join(["strategy", *also])
+    return Labels(texts, f"Groups are named by {by}." if by else "")
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings by their dotted names."""
+    """Return nested settings by their dotted names."""
     found: dict[str, Any] = {}
     for key, value in values.items():
         nested = isinstance(value, Mapping) and value
@@ -212,15 +170,22 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def shared(settings: Settings) -> dict[str, Any]:
-    """What the runs of a group have in common: all but the seed and the place of the folder."""
+def shared(settings: AnySettings) -> dict[str, Any]:
+    """Return what the runs of a group have in common: all but the seed and the folder."""
     return settings.model_dump(mode="json", exclude={"seed", "run"})
 
 
-def _telling(groups: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The keys in which the groups differ, without those whose value follows from the experiment or another key's.
+def written(value: object) -> str:
+    """Return a setting's value on one line, as an override takes it."""
+    text: str = yaml.safe_dump(value, default_flow_style=True, width=math.inf)
+    return text.removesuffix("...\n").strip()
 
-    Of many, those that suffice to tell the groups apart, the first ones first.
+
+def _telling(groups: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the keys in which the groups differ, without those whose value follows from the
+    experiment or another key's.
+
+    Of many, only those are kept that suffice to tell the groups apart, the first ones first.
     """
     every = dict.fromkeys(key for group in groups for key in group)
     values = {key: [json.dumps(group.get(key)) for group in groups] for key in every}
@@ -244,24 +209,8 @@ def _telling(groups: Sequence[Mapping[str, Any]]) -> list[str]:
     return keys
 
 
-def _short(key: str, value: Any) -> str:
+def _short(key: str, value: object) -> str:
     if isinstance(value, str):
         return value
-    return (
-        f"{key.rpartition('.')[2]}={f'{value:g}' if isinstance(value, float) else written(value)}"
-    )
-
-
-def written(value: Any) -> str:
-    """A setting's value on one line, as an override takes it."""
-    return (
-        yaml.safe_dump(value, default_flow_style=True, width=math.inf).removesuffix("...\n").strip()
-    )
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        values = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}
-    return values if isinstance(values, dict) else {}
+    text = f"{value:g}" if isinstance(value, float) else written(value)
+    return f"{key.rpartition('.')[2]}={text}"

@@ -1,12 +1,14 @@
-"""A run's folder: the settings it really used, a line of metrics a round, checkpoints, a summary."""
+"""A run's folder: the settings it really used, metrics round by round, checkpoints, a summary."""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
+import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -17,168 +19,267 @@ import yaml
 from safetensors.numpy import load_file, save_file
 
 from fedivon_app.core.codec import Payload, Raw
-from fedivon_app.core.settings import Settings, SettingsError, validate
+from fedivon_app.core.compose import validate
+from fedivon_app.core.errors import SettingsError
+from fedivon_app.core.files import write_text
+from fedivon_app.core.settings import AnySettings
 from fedivon_app.methods import settings_of
+from fedivon_app.runs.records import METRICS, SETTINGS, SUMMARY, read_metrics, read_settings
+from fedivon_app.runs.status import RunStatus
 
 KEPT = 2  # checkpoints, besides the best one
+DEFAULT_ROOT = "~/fedivon-runs"
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """What a run goes on from after a round: the server's model and the strategy's own state."""
+
+    round: int
+    payload: Payload
+    state: dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class SavedCheckpoint:
+    """A checkpoint that is on disk: the round after which it was taken, and its folder."""
+
+    round: int
+    path: Path
+
+
+@dataclass(frozen=True)
+class BestRound:
+    """The round whose model did best on the held-out examples; the lower its score, the better."""
+
+    round: int
+    score: float
 
 
 class Run:
-    """A folder with settings.yaml, metrics.jsonl, summary.json and checkpoint/."""
+    """A run's folder, in which settings.yaml, metrics.jsonl, summary.json and checkpoint/ lie."""
 
-    def __init__(self, folder: Path, settings: Settings):
+    def __init__(self, folder: Path, settings: AnySettings):
         self.folder = folder
         self.settings = settings
 
     @classmethod
-    def create(cls, settings: Settings) -> Run:
-        root = Path(settings.run.folder or "~/fedivon-runs").expanduser()
-        if not root.is_absolute():
-            raise SettingsError(
-                f"run.folder is {settings.run.folder!r}: give an absolute path, for it is the server's"
-            )
-        name = f"{datetime.now():%Y%m%d-%H%M%S}-{settings.experiment}-{settings.strategy}"
-        folder = root / name
-        number = 2
-        while True:
-            try:
-                folder.mkdir(parents=True)
-                break
-            except FileExistsError:
-                folder = root / f"{name}-{number}"
-                number = number + 1
-        run = cls(folder, settings)
-        run.write(
-            "settings.yaml", yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False)
-        )
+    def create(cls, settings: AnySettings, folder: Path | None = None) -> Run:
+        """Begin a run in the folder that was chosen for it, or else in a new one.
+
+        A folder that is not empty, or not an absolute path, is a SettingsError.
+        """
+        place = reserved_folder(settings) if folder is None else _empty_folder(folder.expanduser())
+        run = cls(place, settings)
+        run.write_settings()
         return run
 
     @classmethod
     def open(cls, folder: str | Path) -> Run:
-        """A run made before."""
-        folder = Path(folder).expanduser()
-        path = folder / "settings.yaml"
-        if not path.is_file():
-            raise SettingsError(f"{folder} is no run folder: it has no settings.yaml")
+        """Open a run that was made before; a SettingsError says why it cannot be opened."""
+        place = Path(folder).expanduser()
+        path = str(place / SETTINGS)
+        values = read_settings(place)
         try:
-            values = yaml.safe_load(path.read_text())
             kind = settings_of(values["strategy"])
-        except yaml.YAMLError as error:
-            raise SettingsError(
-                f"{path} is not valid YAML: {' '.join(str(error).split())}"
-            ) from None
-        except (ValueError, KeyError, TypeError) as error:
+        except SettingsError as error:
             raise SettingsError(f"{path}: {error}") from None
-        return cls(folder, validate(kind, values, dict.fromkeys(values, str(path))))
+        return cls(place, validate(kind, values, dict.fromkeys(values, path)))
 
-    def resume(self) -> tuple[int, Payload, dict[str, np.ndarray]] | None:
-        """The last checkpoint, with the metrics cut back to it; None where the run has not got that far."""
+    @property
+    def best_folder(self) -> Path:
+        """The folder of the best checkpoint, which is there if `best` says so."""
+        return self.folder / "checkpoint" / "best"
+
+    def resume(self) -> Checkpoint | None:
+        """Return the last checkpoint, and cut the metrics back to it.
+
+        It is None where the run has not got as far as its first one; then all metrics are removed.
+        """
         checkpoints = self.checkpoints()
-        if not checkpoints:
-            self.write("metrics.jsonl", "")
-            return None
-        last = checkpoints[-1]
-        lines = [json.dumps(record) for record in self.metrics() if record["round"] <= last[0]]
-        self.write("metrics.jsonl", "".join(f"{line}\n" for line in lines))
-        return last[0], *self.load(last[1])
+        done = checkpoints[-1].round if checkpoints else -1
+        lines = [json.dumps(record) for record in self.metrics() if record["round"] <= done]
+        self.write(METRICS, "".join(f"{line}\n" for line in lines))
+        return self.load(checkpoints[-1].path) if checkpoints else None
 
-    def checkpoints(self) -> list[tuple[int, Path]]:
-        return sorted(
-            (int(p.name.removeprefix("round-")), p) for p in self.folder.glob("checkpoint/round-*")
-        )
+    def checkpoints(self) -> list[SavedCheckpoint]:
+        """Return the checkpoints that are kept, oldest first, without the best one."""
+        found = [
+            SavedCheckpoint(round=_round_of(path), path=path)
+            for path in self.folder.glob("checkpoint/round-*")
+        ]
+        return sorted(found, key=lambda saved: saved.round)
 
     @staticmethod
-    def load(checkpoint: Path) -> tuple[Payload, dict[str, np.ndarray]]:
-        """The global posterior and the strategy's own state of a checkpoint folder."""
-        arrays = load_file(checkpoint / "posterior.safetensors")
-        order = json.loads((checkpoint / "order.json").read_text())
-        return Raw().decode({name: arrays[name] for name in order}), load_file(
-            checkpoint / "state.safetensors"
+    def load(path: Path) -> Checkpoint:
+        """Read the checkpoint that is in this folder."""
+        arrays = load_file(path / "posterior.safetensors")
+        order = json.loads((path / "order.json").read_text())
+        best = _best_in(path)
+        return Checkpoint(
+            round=_round_of(path) if best is None else best.round,
+            payload=Raw().decode({name: arrays[name] for name in order}),
+            state=load_file(path / "state.safetensors"),
         )
 
-    def save(self, server_round: int, payload: Payload, state: dict[str, np.ndarray]) -> None:
-        """Writes a checkpoint, whole or not at all, and removes the oldest."""
-        self._save(f"round-{server_round:06d}", payload, state)
-        for _, old in self.checkpoints()[:-KEPT]:
-            shutil.rmtree(old)
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Write a checkpoint, whole or not at all, and remove the oldest."""
+        self._save(f"round-{checkpoint.round:06d}", checkpoint)
+        for old in self.checkpoints()[:-KEPT]:
+            shutil.rmtree(old.path)
 
-    def save_best(
-        self, server_round: int, payload: Payload, state: dict[str, np.ndarray], score: float
-    ) -> None:
-        self._save("best", payload, state, {"round": server_round, "score": score})
+    def save_best(self, checkpoint: Checkpoint, score: float) -> None:
+        """Write the checkpoint in place of the one that was best so far."""
+        best = BestRound(round=checkpoint.round, score=score)
+        self._save(self.best_folder.name, checkpoint, best)
 
-    def best(self) -> dict[str, Any] | None:
-        """Round and held-out score of the best checkpoint."""
-        path = self.folder / "checkpoint" / "best" / "best.json"
-        return json.loads(path.read_text()) if path.is_file() else None
+    def best(self) -> BestRound | None:
+        """Return round and held-out score of the best checkpoint, or None if there is none."""
+        return _best_in(self.best_folder)
 
-    def _save(
-        self, name: str, payload: Payload, state: dict[str, np.ndarray], best: dict | None = None
-    ) -> None:
+    def _save(self, name: str, checkpoint: Checkpoint, best: BestRound | None = None) -> None:
         folder = self.folder / "checkpoint"
         partial = folder / f".{name}.partial"
         target = folder / name
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
-        arrays = Raw().encode(payload)
+        arrays = Raw().encode(checkpoint.payload)
         save_file(arrays, partial / "posterior.safetensors")
-        save_file(state, partial / "state.safetensors")
+        save_file(checkpoint.state, partial / "state.safetensors")
         (partial / "order.json").write_text(json.dumps(list(arrays)))
         if best is not None:
-            (partial / "best.json").write_text(json.dumps(best))
-        if target.exists():  # a folder cannot replace another in one step: keep the old one until the new one is there
-            old = folder / f".{name}.old"
-            shutil.rmtree(old, ignore_errors=True)
-            target.rename(old)
+            (partial / "best.json").write_text(json.dumps(asdict(best)))
+        if not target.exists():
             partial.rename(target)
-            shutil.rmtree(old)
-        else:
-            partial.rename(target)
+            return
+        # A folder cannot replace another in one step: the old one stays until the new one is there.
+        old = folder / f".{name}.old"
+        shutil.rmtree(old, ignore_errors=True)
+        target.rename(old)
+        partial.rename(target)
+        shutil.rmtree(old)
 
-    def append(self, record: dict[str, Any]) -> None:
-        """One line of metrics.jsonl."""
-        with open(self.folder / "metrics.jsonl", "a") as file:
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Add the record of a round to metrics.jsonl; it is on the disk when this returns."""
+        with open(self.folder / METRICS, "a") as file:
             file.write(json.dumps(record) + "\n")
             file.flush()
             os.fsync(file.fileno())
 
     def metrics(self) -> Iterator[dict[str, Any]]:
-        """The rounds so far; a line that was cut off while being written is passed over."""
-        path = self.folder / "metrics.jsonl"
-        for line in path.read_text().splitlines() if path.is_file() else ():
-            try:
-                yield json.loads(line)
-            except json.JSONDecodeError:
-                return
+        """Yield the records of the rounds so far; a line that was cut off ends them."""
+        return read_metrics(self.folder)
 
-    def summarise(self, status: str, detail: str = "") -> dict[str, Any]:
-        """summary.json: how the run ended, the last scores, the scores at the best held-out round, totals, versions."""
-        records = list(self.metrics())
-        scored = [r for r in records if r.get("gm")]
-        best = self.best()
+    def summarise(self, status: RunStatus, detail: str = "") -> dict[str, Any]:
+        """Write summary.json, and return what is in it.
+
+        It tells how the run ended, the last scores, the scores at the best held-out round, totals
+        over all rounds, and versions.
+        """
         summary = {
             "status": status,
             "detail": detail,
             "experiment": self.settings.experiment,
             "strategy": self.settings.strategy,
             "seed": self.settings.seed,
-            "rounds": records[-1]["round"] if records else 0,
-            "final": scored[-1]["gm"] if scored else None,
-            "personal": next((r["pm"] for r in reversed(records) if r.get("pm")), None),
-            "best": best
-            and best
-            | {"gm": next((r["gm"] for r in records if r["round"] == best["round"]), None)},
-            "bytes_up": sum(r["bytes_up"] for r in records),
-            "bytes_down": sum(r["bytes_down"] for r in records),
-            "dropped": sum(len(r["dropped"]) for r in records),
-            "seconds": sum(r["seconds"]["train"] + r["seconds"]["evaluate"] for r in records),
+            **_totals(list(self.metrics()), self.best()),
             "versions": {name: version(name) for name in ("flwr", "torch", "numpy")}
             | {"python": platform.python_version()},
         }
-        self.write("summary.json", json.dumps(summary, indent=2) + "\n")
+        self.write(SUMMARY, json.dumps(summary, indent=2) + "\n")
         return summary
 
     def write(self, name: str, text: str) -> None:
-        partial = self.folder / f".{name}.partial"
-        partial.write_text(text)
-        partial.replace(self.folder / name)
+        """Write a text file of the folder in one step."""
+        write_text(self.folder / name, text)
+
+    def write_settings(self) -> None:
+        """Write the settings to settings.yaml."""
+        values = self.settings.model_dump(mode="json")
+        self.write(SETTINGS, yaml.safe_dump(values, sort_keys=False))
+
+
+def named_folder(settings: AnySettings) -> Path:
+    """Choose a new folder for a run of these settings, and leave it to the server to make it.
+
+    The path is the server's: a `~` in it stays, and whether a name is taken is seen only as far as
+    the server's disk is ours too.
+    """
+    base = _root(settings) / _base_name(settings)
+    folder = base
+    number = 2
+    while folder.expanduser().exists():
+        folder = base.with_name(f"{base.name}-{number}")
+        number += 1
+    return folder
+
+
+def reserved_folder(settings: AnySettings) -> Path:
+    """Make a new folder for a run of these settings, so that no other run can take its name."""
+    while True:
+        folder = named_folder(settings).expanduser()
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise SettingsError(f"cannot write to {folder.parent}: {error.strerror}") from None
+        return folder
+
+
+def _root(settings: AnySettings) -> Path:
+    root = Path(settings.run.folder or DEFAULT_ROOT)
+    if not root.expanduser().is_absolute():
+        raise SettingsError(
+            f"run.folder is {settings.run.folder!r}: give an absolute path, for it is the server's"
+        )
+    return root
+
+
+def _base_name(settings: AnySettings) -> str:
+    """The names of the settings may be import paths, whose colons no folder should have."""
+    name = f"{datetime.now():%Y%m%d-%H%M%S}-{settings.experiment}-{settings.strategy}"
+    return re.sub(r"[^A-Za-z0-9._+-]+", "-", name)
+
+
+def _empty_folder(folder: Path) -> Path:
+    if not folder.is_absolute():
+        raise SettingsError(
+            f"the run's folder is {str(folder)!r}: give an absolute path, for it is the server's"
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingsError(f"cannot write to {folder.parent}: {error.strerror}") from None
+    if any(folder.iterdir()):
+        raise SettingsError(f"{folder} is not empty: a new run needs a folder of its own")
+    return folder
+
+
+def _round_of(path: Path) -> int:
+    return int(path.name.removeprefix("round-"))
+
+
+def _best_in(path: Path) -> BestRound | None:
+    file = path / "best.json"
+    if not file.is_file():
+        return None
+    values = json.loads(file.read_text())
+    return BestRound(round=values["round"], score=values["score"])
+
+
+def _totals(records: Sequence[dict[str, Any]], best: BestRound | None) -> dict[str, Any]:
+    """What a summary says of all rounds together."""
+    gm = {record["round"]: record["gm"] for record in records if record.get("gm")}
+    pm = [record["pm"] for record in records if record.get("pm")]
+    times = [record["seconds"]["train"] + record["seconds"]["evaluate"] for record in records]
+    return {
+        "rounds": records[-1]["round"] if records else 0,
+        "final": list(gm.values())[-1] if gm else None,
+        "personal": pm[-1] if pm else None,
+        "best": None if best is None else asdict(best) | {"gm": gm.get(best.round)},
+        "bytes_up": sum(record["bytes_up"] for record in records),
+        "bytes_down": sum(record["bytes_down"] for record in records),
+        "dropped": sum(len(record["dropped"]) for record in records),
+        "seconds": sum(times),
+    }

@@ -1,4 +1,4 @@
-"""Personal models after a run: a newcomer's, fitted to data of its own, and those that a run's clients kept."""
+"""Personal models after a run: a newcomer's, and those that a run's clients kept."""
 
 from __future__ import annotations
 
@@ -9,29 +9,36 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import yaml
 from flwr.app import RecordDict
 
-from fedivon_app.clients.base import PosteriorClient
 from fedivon_app.clients.state import Memory, recall_personal
 from fedivon_app.core import client_scores
 from fedivon_app.core.codec import Payload
-from fedivon_app.core.settings import Settings, SettingsError, validate
+from fedivon_app.core.compose import validate
+from fedivon_app.core.errors import DataError, SettingsError
+from fedivon_app.core.instructions import Instructions
+from fedivon_app.core.network import Architecture
+from fedivon_app.core.scores import chosen_scores, values_of
+from fedivon_app.core.settings import AnySettings
 from fedivon_app.datasets.loading import Partition, partition_of
 from fedivon_app.datasets.npz import npz
-from fedivon_app.datasets.sources import DataError
 from fedivon_app.methods import method
-from fedivon_app.runs.folder import Run
-from fedivon_app.runs.trained_model import Trained
+from fedivon_app.runs.folder import Checkpoint, Run
+from fedivon_app.runs.trained_model import Trained, Which
+from fedivon_app.server.setup import num_clients_of
+from fedivon_app.strategies.rounds import Standing
 
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """A newcomer's PM and both models' scores on its test examples; `run` is a folder that `fedivon predict` takes."""
+    """A newcomer's PM, and both models' scores on its test examples.
+
+    `run` is a folder that `fedivon predict` takes; `scores` are by whose model and way.
+    """
 
     run: Run
     payload: Payload
-    scores: dict[str, dict[str, dict[str, float]]]  # whose model -> way -> scores
+    scores: dict[str, dict[str, dict[str, float]]]
     num_train: int
     num_test: int
 
@@ -40,14 +47,16 @@ def personalise(
     run: Run,
     data: Path,
     out: Path,
+    *,
     epochs: int | None = None,
     learning_rate: float | None = None,
     samples: int | None = None,
-    checkpoint: str = "last",
+    checkpoint: Which = "last",
 ) -> Fitted:
-    """Fits a PM from the run's GM to the user's own data as one more round of the method would, and writes it.
+    """Fit a PM from the run's GM to the user's own data, and write it.
 
-    None stands for the run's own epochs, its first learning rate and its final number of samples.
+    It is done as one more round of the method would do it. None stands for the run's own epochs,
+    its first learning rate and its final number of samples.
     """
     trained = Trained.open(run, checkpoint)
     source = npz(path=data, num_classes=trained.num_classes)
@@ -59,85 +68,94 @@ def personalise(
         raise SettingsError(
             f"{out} is not empty: name another folder for the personal model (--out)"
         )
-    changes = {
-        "client": {} if epochs is None else {"epochs": epochs},
-        "evaluation": {"personal": True},
-    }
-    changes["evaluation"] |= {
-        "samples": run.settings.evaluation.final_samples if samples is None else samples
-    }
-    values = run.settings.model_dump(mode="json")
-    for section, news in changes.items():
-        values[section] |= news
-    settings = validate(type(run.settings), values, {})
+    settings = _settings(run.settings, epochs, samples)
     rate = settings.client.learning_rate if learning_rate is None else learning_rate
+    next_round = trained.round + 1
     with TemporaryDirectory() as kept:
         partition = Partition(
-            0, source, np.arange(len(source.y_train)), np.arange(len(source.y_test))
+            number=0,
+            source=source,
+            train=np.arange(len(source.y_train)),
+            test=np.arange(len(source.y_test)),
         )
         client = method(settings.strategy).client(settings, partition, RecordDict(), Path(kept))
-        arrays = client.codec.encode(trained.payload)
-        config = {
-            "keys": list(arrays),
-            "round": 1,
-            "learning-rate": rate,
-            "total-examples": len(source.y_train),
-        }
-        server_round = run.checkpoints()[-1][0] if checkpoint == "last" else run.best()["round"]
-        client.fit(list(arrays.values()), config | {"round": server_round + 1})
-        asked = config | {"last-merged": server_round + 1, "score-gm": _has_global_model(settings)}
-        metrics = client.evaluate(list(arrays.values()), asked)[2]
-        own = recall_personal(client.memory(config).recall(server_round + 1))
-    tallies = client_scores.from_metrics(metrics)
-    scores = {
-        who: {way: tally.scores() for way, tally in ways.items()} for who, ways in tallies.items()
-    }
-    fitted = Fitted(Run(out, settings), own, scores, len(source.y_train), len(source.y_test))
-    _write(fitted, run, trained, data, server_round)
+        total = len(source.y_train)
+        train = Instructions(round=next_round, learning_rate=rate, total_examples=total)
+        client.work(trained.payload, train)
+        score = Instructions(
+            round=next_round, last_merged=next_round, score_gm=has_global_model(settings)
+        )
+        tallies = client.score(trained.payload, score)
+        own = recall_personal(client.memory(train).recall(next_round))
+    assert own is not None  # it has just been kept
+    scores = chosen_scores(settings.evaluation.scores)
+    fitted = Fitted(
+        run=Run(out, settings),
+        payload=own,
+        scores={
+            who: {way: values_of(tally, scores) for way, tally in ways.items()}
+            for who, ways in tallies.items()
+        },
+        num_train=len(source.y_train),
+        num_test=len(source.y_test),
+    )
+    _write(fitted, origin=run, trained=trained, data=data)
     return fitted
 
 
-def _write(fitted: Fitted, origin: Run, trained: Trained, data: Path, server_round: int) -> None:
+def _settings(settings: AnySettings, epochs: int | None, samples: int | None) -> AnySettings:
+    """Return the run's settings with those changes that a newcomer asks for."""
+    values = settings.model_dump(mode="json")
+    if epochs is not None:
+        values["client"]["epochs"] = epochs
+    final = settings.evaluation.final_samples
+    values["evaluation"] |= {"personal": True, "samples": final if samples is None else samples}
+    return validate(type(settings), values)
+
+
+def _write(fitted: Fitted, *, origin: Run, trained: Trained, data: Path) -> None:
     run = fitted.run
     run.folder.mkdir(parents=True, exist_ok=True)
-    run.write(
-        "settings.yaml", yaml.safe_dump(run.settings.model_dump(mode="json"), sort_keys=False)
-    )
+    run.write_settings()
     known = {
         "shape": trained.shape,
         "num_classes": trained.num_classes,
         "class_names": trained.class_names,
     }
     run.write("model.json", json.dumps(known) + "\n")
-    run.save(server_round + 1, fitted.payload, {"last_merged": np.empty((0, 2), np.int64)})
+    standing = Standing(trained.round + 1, fitted.payload)
+    run.save(Checkpoint(standing.round, standing.payload, standing.arrays()))
     told = {
         "from": str(origin.folder),
-        "round": server_round,
+        "round": trained.round,
         "data": str(data),
         "scores": fitted.scores,
+        "num_train": fitted.num_train,
+        "num_test": fitted.num_test,
     }
-    told |= {"num_train": fitted.num_train, "num_test": fitted.num_test}
     run.write("personal.json", json.dumps(told, indent=1) + "\n")
 
 
 def kept_models(run: Run) -> dict[int, Payload]:
-    """The PM of every client that has trained, as the run's last checkpoint knows it, by partition.
+    """Return the PM of every client that has trained, by partition.
 
-    They are in the run's folder if the run was a simulation by `fedivon run`; else each node has its own.
+    They are those that the run's last checkpoint knows. They are in the run's folder if the run was
+    a simulation by `fedivon run`; else each node has its own.
     """
     if run.settings.run.client_state != "run":
         raise SettingsError(
-            f"{run.folder}: the personal models of this run are with its nodes (run.client_state: node)"
+            f"{run.folder}: the personal models of this run are with its nodes "
+            "(run.client_state: node)"
         )
     if not (checkpoints := run.checkpoints()):
         raise SettingsError(f"{run.folder} has no checkpoint: its run has not got that far")
-    merged = run.load(checkpoints[-1][1])[1]["last_merged"]
+    last = run.load(checkpoints[-1].path)
+    standing = Standing.of(last.round, last.payload, last.state)
     found = {}
-    for partition, server_round in merged.tolist():
-        memory = Memory(None, run.folder / "clients" / f"partition-{partition}").recall(
-            server_round
-        )
-        if (own := recall_personal(memory)) is not None:
+    for partition, server_round in standing.last_merged.items():
+        memory = Memory(None, run.folder / "clients" / f"partition-{partition}")
+        own = recall_personal(memory.recall(server_round))
+        if own is not None:
             found[partition] = own
     if not found:
         raise SettingsError(
@@ -147,27 +165,38 @@ def kept_models(run: Run) -> dict[int, Payload]:
 
 
 def score_again(run: Run) -> dict[str, dict[str, Any]]:
-    """GM and PM on every client's test part, from what is on disk: as the last evaluation of the run had it."""
+    """Return the scores of GM and PM on every client's test part, from what is on disk.
+
+    They are as the last evaluation of the run had them.
+    """
     settings = run.settings
     trained = Trained.open(run)
     models = kept_models(run)
-    shared = _has_global_model(settings)
+    shared = has_global_model(settings)
+    num_clients = num_clients_of(settings)
     replies = {}
     sizes = {}
-    for partition in range(settings.data.clients):
-        node = {"partition-id": partition, "num-partitions": settings.data.clients}
-        client: PosteriorClient = method(settings.strategy).client(
-            settings, partition_of(settings, node)
-        )
+    for partition in range(num_clients):
+        node = {"partition-id": partition, "num-partitions": num_clients}
+        client = method(settings.strategy).client(settings, partition_of(settings, node))
         sizes[partition] = len(client.partition.train)
         if not len(client.partition.test):
             continue
-        examples = client.examples("test", client.partition.test)
+        images, labels = client.examples("test", client.partition.test)
         asked = {"gm": trained.payload} if shared else {}
-        asked |= {"pm": models[partition]} if partition in models else {}
-        replies[partition] = {who: client.tallies(model, *examples) for who, model in asked.items()}
-    return client_scores.gathered(replies, sizes, settings.evaluation.samples)
+        if partition in models:
+            asked["pm"] = models[partition]
+        replies[partition] = {
+            who: client.tallies(model, images, labels) for who, model in asked.items()
+        }
+    return client_scores.gathered(
+        replies,
+        sizes,
+        settings.evaluation.samples,
+        scores=chosen_scores(settings.evaluation.scores),
+    )
 
 
-def _has_global_model(settings: Settings) -> bool:
-    return method(settings.strategy).strategy(settings).has_global_model
+def has_global_model(settings: AnySettings) -> bool:
+    """Tell whether the server of the settings' method holds a model that can be scored."""
+    return method(settings.strategy).strategy(settings, Architecture()).has_global_model

@@ -1,7 +1,7 @@
-"""What a sweep is to run, and what is left of it: no Flower here, see series.py for that.
+"""What a sweep is to run, and what is left of it. No Flower here: federation/run_queue.py has that.
 
-Everything that varies is an axis: a dotted name and its values, as written on the command line. A run is one value of
-each; its name among the runs of a sweep is that of its values.
+Everything that varies is an axis: a dotted name and its values, as written on the command line. A
+run is one value of each; its name among the runs of a sweep is that of its values.
 """
 
 from __future__ import annotations
@@ -10,12 +10,17 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from itertools import product
-from typing import Any, Literal
+from typing import Any
 
-from fedivon_app.core.settings import Settings, SettingsError, compose
+from fedivon_app.core.compose import compose
+from fedivon_app.core.errors import SettingsError
+from fedivon_app.core.registry import is_import_path
+from fedivon_app.core.settings import AnySettings
 from fedivon_app.methods import settings_of
 from fedivon_app.runs.catalogue import Found
+from fedivon_app.runs.status import RunStatus
 from fedivon_app.strategies.aggregation import RULES
 
 Axes = Mapping[str, Sequence[str]]
@@ -27,42 +32,51 @@ QUOTES = "\"'"
 
 @dataclass(frozen=True)
 class Plan:
-    """A run to be made: its settings, Flower's run config for it, and its value on every axis that matters to it."""
+    """A run to be made: its settings, Flower's run config for it, and its values on the axes."""
 
-    settings: Settings
-    config: dict[str, Any]
+    settings: AnySettings
+    config: dict[str, str]
     values: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
-        """`fedivon merge.rule=ws seed 1`."""
-        words = [
+        """The run's values in a line, such as `fedivon merge.rule=ws seed 1`."""
+        words = [self.settings.strategy] if "strategy" in self.values else []
+        words += [
             f"{key}={value}"
             for key, value in self.values.items()
             if key not in ("strategy", "seed")
         ]
-        seed = [f"seed {self.settings.seed}"] if "seed" in self.values else []
-        return " ".join(
-            [*([self.settings.strategy] if "strategy" in self.values else []), *words, *seed]
-        )
+        words += [f"seed {self.settings.seed}"] if "seed" in self.values else []
+        return " ".join(words)
+
+
+class Action(StrEnum):
+    """What a sweep does about a plan."""
+
+    START = "start"
+    RESUME = "resume"
+    KEEP = "keep"
 
 
 @dataclass(frozen=True)
 class Step:
-    """What a sweep does about a plan: `start` it, `resume` the run that was found, or `keep` that run as it is."""
+    """A plan and what a sweep does about it: start it, or resume or keep the run that was found."""
 
     plan: Plan
-    action: Literal["start", "resume", "keep"]
+    action: Action
     found: Found | None = None
 
     @property
-    def config(self) -> dict[str, Any]:
+    def config(self) -> dict[str, str]:
         """Flower's run config."""
-        return {"resume": str(self.found.folder)} if self.action == "resume" else self.plan.config
+        if self.action is Action.RESUME and self.found is not None:
+            return {"resume": str(self.found.folder)}
+        return self.plan.config
 
 
 def split_values(text: str) -> list[str]:
-    """`a,[1,2],"b,c"` cut at the commas outside of brackets and quotes."""
+    """Cut `a,[1,2],"b,c"` at the commas outside of brackets and quotes."""
     values = [""]
     depth = 0
     quote = ""
@@ -83,7 +97,7 @@ def split_values(text: str) -> list[str]:
 
 
 def read_grid(words: Iterable[str]) -> dict[str, list[str]]:
-    """`merge.rule=nwa,ws client.epochs=1,5` as axes."""
+    """Return words such as `merge.rule=nwa,ws client.epochs=1,5` as axes."""
     axes: dict[str, list[str]] = {}
     for word in words:
         key, equals, text = word.partition("=")
@@ -103,7 +117,7 @@ def read_grid(words: Iterable[str]) -> dict[str, list[str]]:
 
 
 def folder_name(experiment: str, name: str | None) -> str:
-    """Of a sweep's folder."""
+    """Return the name of a sweep's folder."""
     if name is not None and not re.fullmatch(r"[\w.+-]+", name):
         raise SettingsError(
             f"the name {name!r} is to be part of a folder's: use letters, digits, dots and dashes"
@@ -113,86 +127,80 @@ def folder_name(experiment: str, name: str | None) -> str:
 
 def sweep_axes(
     grid: Axes, strategies: Sequence[str] | None, seeds: int | None
-) -> dict[str, list[str]]:
-    """The axes of a sweep: seeds change last, so that a sweep that is stopped has compared all else under some."""
-    axes: dict[str, list[str]] = {}
-    for key, option, values in (
-        ("seed", "--seeds", range(seeds or 0)),
-        ("strategy", "--strategy", strategies or ()),
-    ):
-        if values and key in grid:
-            raise SettingsError(f"{key} is given twice: as {key}=... and as {option}")
-        axes |= {key: [str(value) for value in values]} if values else {}
-    return axes | grid
+) -> dict[str, Sequence[str]]:
+    """Return the axes of a sweep.
+
+    Seeds change last, so that a sweep that is stopped has compared all else under some of them.
+    """
+    axes: dict[str, Sequence[str]] = {}
+    if seeds:
+        axes["seed"] = [str(seed) for seed in range(seeds)]
+    if strategies:
+        axes["strategy"] = list(strategies)
+    options = {"seed": "--seeds", "strategy": "--strategy"}
+    for key in axes:
+        if key in grid:
+            raise SettingsError(f"{key} is given twice: as {key}=... and as {options[key]}")
+    return axes | dict(grid)
 
 
 def plan_runs(
     experiment: str, axes: Axes, overrides: Sequence[str] = (), blame: bool = False
 ) -> list[Plan]:
-    """A plan for every combination of values, the last axis fastest; equal ones once. With `blame`, a complaint about
-    one of them begins with its values."""
+    """Return a plan for every combination of values, the last axis fastest, and equal ones once.
+
+    With `blame`, a complaint about one of them begins with its values.
+    """
     plans: list[Plan] = []
     seen: list[dict[str, Any]] = []
     for chosen in product(*axes.values()):
         values = dict(zip(axes, chosen, strict=True))
-        words = [*overrides, *(f"{key}={value}" for key, value in values.items())]
+        told = [f"{key}={value}" for key, value in values.items()]
+        words = [*overrides, *told]
         try:
             settings = compose(settings_of, experiment, overrides=words)
         except SettingsError as error:
-            told = " ".join(f"{key}={value}" for key, value in values.items())
-            raise SettingsError(f"{told}: {error}" if blame and told else str(error)) from None
+            blamed = f"{' '.join(told)}: " if blame and told else ""
+            raise SettingsError(f"{blamed}{error}") from None
         clients = settings.data.clients or 2
-        settings = settings.model_copy(
-            update={"data": settings.data.model_copy(update={"clients": clients})}
-        )
-        if (identity := identity_of(settings)) not in seen:
-            seen.append(identity)
-            config = {"experiment": experiment, "strategy": settings.strategy}
-            config["set"] = shlex.join([*words, f"data.clients={clients}"])
-            if ignores_weights(settings) and len(axes.get(WEIGHTING, ())) > 1:
-                del values[WEIGHTING]
-            plans.append(Plan(settings, config, values))
+        data = settings.data.model_copy(update={"clients": clients})
+        settings = settings.model_copy(update={"data": data})
+        identity = identity_of(settings)
+        if identity in seen:
+            continue
+        seen.append(identity)
+        config = {
+            "experiment": experiment,
+            "strategy": settings.strategy,
+            "set": shlex.join([*words, f"data.clients={clients}"]),
+        }
+        if ignores_weights(settings) and len(axes.get(WEIGHTING, ())) > 1:
+            del values[WEIGHTING]
+        plans.append(Plan(settings, config, values))
     return plans
 
 
-def check(plans: Iterable[Plan], blame: bool = False) -> None:
-    """Raises what is wrong with the data or the model of a plan; each different pair of them is looked at once."""
-    from fedivon_app.datasets.sources import DataError
-    from fedivon_app.server.setup import prepare
-
-    seen = set()
-    for plan in plans:
-        settings = plan.settings
-        part = settings.data.model_dump_json(), settings.model.model_dump_json(), settings.seed
-        if part in seen:
-            continue
-        seen.add(part)
-        try:
-            prepare(settings)
-        except (SettingsError, DataError) as error:
-            raise SettingsError(
-                f"{plan.label}: {error}" if blame and plan.label else str(error)
-            ) from None
-
-
-def ignores_weights(settings: Settings) -> bool:
-    """Whether the merge gives the same under every weighting."""
-    merge = getattr(settings, "merge", None)
-    rule = RULES.get(getattr(merge, "rule", None))
-    return rule is not None and not getattr(rule, "weighted", True)
+def ignores_weights(settings: AnySettings) -> bool:
+    """Tell whether the merge gives the same under every weighting."""
+    name = settings.merge.rule
+    if name not in RULES and not is_import_path(name):
+        return False  # a rule that is a method's own, such as BayesADMM's
+    return not RULES.find(name).weighted
 
 
 def unweighted_rules(axes: Axes, plans: Iterable[Plan]) -> list[str]:
-    """The rules of these plans that a sweep over several weightings runs only once."""
+    """Return the rules of these plans that a sweep over several weightings runs only once."""
     if len(axes.get(WEIGHTING, ())) < 2:
         return []
-    return list(
-        dict.fromkeys(plan.settings.merge.rule for plan in plans if ignores_weights(plan.settings))
-    )
+    rules = [plan.settings.merge.rule for plan in plans if ignores_weights(plan.settings)]
+    return list(dict.fromkeys(rules))
 
 
-def identity_of(settings: Settings) -> dict[str, Any]:
-    """What a run's numbers depend on: the settings without the folder, and without a weighting that is ignored."""
+def identity_of(settings: AnySettings) -> dict[str, Any]:
+    """Return what a run's numbers depend on.
+
+    These are the settings without the folder, and without a weighting that is ignored.
+    """
     values = settings.model_dump(mode="json")
     del values["run"]["folder"]
     if ignores_weights(settings):
@@ -203,36 +211,38 @@ def identity_of(settings: Settings) -> dict[str, Any]:
 def next_steps(
     plans: Iterable[Plan], there: Iterable[Found], again_failed: bool = False
 ) -> list[Step]:
-    """For every plan the run that was made of it, if there is one, and what is left to do.
+    """Return for every plan the run that was made of it, if there is one, and what is left to do.
 
-    Of several equal runs a completed one counts most, then one to go on with, then a failed one; then the newest.
+    Of several equal runs a completed one counts most, then one to go on with, then a failed one;
+    then the newest, which is the last of them.
     """
-    readable = [
-        (identity_of(found.run.settings), found) for found in there if found.run is not None
-    ]
+    made = [(found, identity_of(found.run.settings)) for found in there if found.run is not None]
     steps = []
     for plan in plans:
         identity = identity_of(plan.settings)
-        equal = [found for other, found in readable if other == identity]  # newest last
-        ranks = [
-            ({"completed": 2, "failed": 0}.get(found.status, 1), place)
-            for place, found in enumerate(equal)
-        ]
-        found = equal[max(ranks)[1]] if equal else None
-        if found is None or (found.status == "failed" and again_failed):
-            steps.append(Step(plan, "start"))
-        else:
-            steps.append(
-                Step(plan, "keep" if found.status in ("completed", "failed") else "resume", found)
-            )
+        equal = [found for found, other in made if other == identity]
+        equal.sort(key=_rank)  # the newest of a rank stays the last of it
+        steps.append(_step(plan, equal[-1] if equal else None, again_failed))
     return steps
 
 
+def _rank(found: Found) -> int:
+    return {RunStatus.COMPLETED: 2, RunStatus.FAILED: 0}.get(found.status, 1)
+
+
+def _step(plan: Plan, found: Found | None, again_failed: bool) -> Step:
+    failed = found is not None and found.status is RunStatus.FAILED
+    if found is None or (failed and again_failed):
+        return Step(plan, Action.START)
+    ended = failed or found.status is RunStatus.COMPLETED
+    return Step(plan, Action.KEEP if ended else Action.RESUME, found)
+
+
 def overview(steps: Sequence[Step]) -> str:
-    """A line about what is there already."""
-    kept = [step for step in steps if step.action == "keep"]
-    failed = sum(step.found.status == "failed" for step in kept)
-    resumed = sum(step.action == "resume" for step in steps)
+    """Return a line about what is there already."""
+    kept = [step.found for step in steps if step.action is Action.KEEP and step.found is not None]
+    failed = sum(found.status is RunStatus.FAILED for found in kept)
+    resumed = sum(step.action is Action.RESUME for step in steps)
     parts = [f"{len(kept) - failed} completed before"] if len(kept) > failed else []
     parts += [f"{resumed} to go on with"] if resumed else []
     parts += [f"{failed} failed before (--again-failed runs them again)"] if failed else []
@@ -240,13 +250,8 @@ def overview(steps: Sequence[Step]) -> str:
 
 
 def left(durations: Sequence[float], number: int) -> float | None:
-    """Seconds that this many runs will take if they take as long as those before; None if there were none."""
+    """Return the seconds that so many runs will take if they take as long as those before.
+
+    It is None if there were none before.
+    """
     return number * sum(durations) / len(durations) if durations else None
-
-
-def duration(seconds: float) -> str:
-    """`45 s`, `12 min`, `3 h 05 min`."""
-    if seconds < 99.5:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
-from fedivon_app.core.metrics import Tally, auroc, reliability, retention_curve
+from fedivon_app.core.errors import DataError, SettingsError
+from fedivon_app.core.metrics import auroc, reliability, retention_curve
 from fedivon_app.core.predict import Moments
-from fedivon_app.core.settings import SettingsError
+from fedivon_app.core.scores import SCORES, Score, chosen_scores, tally_of, values_of
 from fedivon_app.datasets.loading import tensors
 from fedivon_app.datasets.resize import fit
-from fedivon_app.datasets.sources import DataError, load
+from fedivon_app.datasets.sources import load
 from fedivon_app.runs.folder import Run
-from fedivon_app.runs.trained_model import Trained
+from fedivon_app.runs.trained_model import Trained, Which
 from fedivon_app.server.evaluation import ways
 from fedivon_app.server.setup import server_data
 
@@ -25,48 +28,54 @@ MEASURES = {"mean": ("entropy", "aleatoric"), "mc": ("entropy", "aleatoric", "ep
 STREAM = 0x6F6F64  # of the seed: which examples are compared with the out-of-distribution ones
 
 
+@dataclass(frozen=True, eq=False)
+class Outside:
+    """Data that the model was not trained for, and the rows of the test set to compare with."""
+
+    source: str
+    inputs: Tensor
+    rows: np.ndarray
+
+
 def assess(
     run: Run,
     ood: str | None = None,
     ood_path: str | None = None,
     samples: int | None = None,
-    checkpoint: str = "last",
+    checkpoint: Which = "last",
     predicted: Mapping[str, Moments] | None = None,
 ) -> dict[str, Any]:
-    """Scores, reliability, retention, histograms and, with `ood` data, their detection; None as in the run's settings.
+    """Return, and write to the run's folder, how sure its model is and whether it is right to be.
 
-    At the mean ("mean") there is no epistemic part. The result is written to the run's folder. `predicted` are the
-    model's predictions on the test set, by way, where somebody has them already.
+    That is scores, reliability, retention, histograms and, with `ood` data, their detection; None
+    stands for what the run's settings have. At the mean ("mean") there is no epistemic part.
+    `predicted` are the model's predictions on the test set, by way, where somebody has them.
     """
     settings = run.settings
-    found = server_data(settings).parts
-    if "test" not in found:
+    parts = server_data(settings).parts
+    if "test" not in parts:
         raise SettingsError(
             f"{run.folder}: the server of this run has no test set, and so nothing to be judged by"
         )
     trained = Trained.open(run, checkpoint)
-    x, y = found["test"]
-    images, labels = tensors(x, y, settings.data.scaling, trained.flat.vector.device)
+    test = parts["test"]
+    images, labels = tensors(test.x, test.y, settings.data.scaling, trained.flat.vector.device)
     truth = labels.cpu().numpy()
     outside = None
-    if ood := ood or settings.evaluation.ood:
-        rows = _rows(len(truth), settings.evaluation.ood_size, settings.seed)
-        pixels = out_of_distribution(
-            run, trained, ood, ood_path or settings.evaluation.ood_path, len(rows)
-        )
-        outside = ood, rows, trained.inputs(pixels)
-    samples = settings.evaluation.final_samples if samples is None else samples
+    if source := ood or settings.evaluation.ood:
+        path = ood_path or settings.evaluation.ood_path
+        outside = _outside(run, trained, source=source, path=path, length=len(truth))
+    count_samples = settings.evaluation.final_samples if samples is None else samples
+    scores = chosen_scores(settings.evaluation.scores)
     judged = {}
-    for way, count in ways(trained.flat, trained.payload, samples).items():
+    for way, count in ways(trained.flat, trained.payload, count_samples).items():
         inside = (predicted or {}).get(way) or trained.predict(images, count, settings.seed)
-        judged[way] = {"samples": count} | judge(inside, truth, MEASURES[way])
+        judged[way] = {"samples": count} | judge(inside, truth, MEASURES[way], scores)
         if outside is not None:
-            name, rows, others = outside
-            far = trained.predict(others, count, settings.seed)
-            _add_detection(judged[way], inside, far, rows, name, MEASURES[way])
-    server_round = run.best()["round"] if checkpoint == "best" else run.checkpoints()[-1][0]
+            far = trained.predict(outside.inputs, count, settings.seed)
+            judged[way] |= _detection(judged[way], inside, far, outside, MEASURES[way])
     result = {
-        "round": server_round,
+        "round": trained.round,
         "checkpoint": checkpoint,
         "num_examples": len(truth),
         "ways": judged,
@@ -75,52 +84,68 @@ def assess(
     return result
 
 
-def judge(moments: Moments, labels: np.ndarray, measures: tuple[str, ...]) -> dict[str, Any]:
-    """Scores, reliability bins, accuracy by the share retained, and histograms of each measure of uncertainty."""
-    tally = Tally.of(moments.mean, labels)
+def _outside(run: Run, trained: Trained, *, source: str, path: str | None, length: int) -> Outside:
+    settings = run.settings
+    rows = _rows(length, settings.evaluation.ood_size, settings.seed)
+    pixels = out_of_distribution(run, trained, source, path, count=len(rows))
+    return Outside(source, trained.inputs(pixels), rows)
+
+
+def judge(
+    moments: Moments,
+    labels: np.ndarray,
+    measures: Sequence[str],
+    scores: Mapping[str, Score] = SCORES,
+) -> dict[str, Any]:
+    """Return how well predictions are founded.
+
+    That is scores, reliability bins, accuracy by the share retained, and histograms of each measure
+    of uncertainty.
+    """
+    tally = tally_of(moments.mean, labels, scores)
     uncertainty = moments.uncertainty()
     correct = moments.mean.argmax(1) == labels
-    bins = reliability(tally)
     curves = {
         name: retention_curve(correct, uncertainty[name], FRACTIONS).tolist() for name in measures
     }
     return {
-        "scores": tally.scores(),
+        "scores": values_of(tally, scores),
         "reliability": {
             name: [None if np.isnan(v) else float(v) for v in values]
-            for name, values in bins.items()
+            for name, values in reliability(tally).items()
         },
         "retention": {"fractions": FRACTIONS.tolist(), **curves},
         "histograms": {name: _histogram(uncertainty[name]) for name in measures},
     }
 
 
-def _add_detection(
-    judged: dict[str, Any],
+def _detection(
+    judged: Mapping[str, Any],
     inside: Moments,
-    outside: Moments,
-    rows: np.ndarray,
-    name: str,
-    measures: tuple[str, ...],
-) -> None:
-    """AUROC of each measure as a detector of the outside data, and both histograms."""
-    near = inside.uncertainty()
-    far = outside.uncertainty()
+    far: Moments,
+    outside: Outside,
+    measures: Sequence[str],
+) -> dict[str, Any]:
+    """Return the AUROC of each measure as a detector of the outside data, and both histograms."""
+    near_by = inside.uncertainty()
+    far_by = far.uncertainty()
     areas = {}
+    histograms = dict(judged["histograms"])
     for measure in measures:
-        kept = near[measure][rows]
-        areas[measure] = auroc(kept, far[measure])
-        judged["histograms"][measure] = _histogram(kept, far[measure])
-    judged["ood"] = {
-        "source": name,
-        "num_in": len(rows),
-        "num_out": len(far["entropy"]),
+        kept = near_by[measure][outside.rows]
+        areas[measure] = auroc(kept, far_by[measure])
+        histograms[measure] = _histogram(kept, far_by[measure])
+    found = {
+        "source": outside.source,
+        "num_in": len(outside.rows),
+        "num_out": len(far_by["entropy"]),
         "auroc": areas,
     }
+    return {"histograms": histograms, "ood": found}
 
 
 def _histogram(inside: np.ndarray, outside: np.ndarray | None = None) -> dict[str, list[float]]:
-    """Shares of examples over equal bins from 0 to the largest value."""
+    """Return shares of examples over equal bins from 0 to the largest value."""
     top = max(float(values.max()) for values in (inside, outside) if values is not None)
     edges = np.linspace(0, top or 1.0, NUM_BINS + 1)
     shares = {"in": inside} | ({} if outside is None else {"out": outside})
@@ -133,11 +158,12 @@ def _histogram(inside: np.ndarray, outside: np.ndarray | None = None) -> dict[st
 def out_of_distribution(
     run: Run, trained: Trained, source: str, path: str | None, count: int
 ) -> np.ndarray:
-    """At most `count` test examples of another source, in the model's size and channels."""
+    """Return at most `count` test examples of another source, in the model's size and channels."""
     data = run.settings.data
     if source == data.source and path in (None, data.path):
         raise DataError(
-            f"evaluation.ood is {source!r}, the very data that the model was trained for: name another"
+            f"evaluation.ood is {source!r}, the very data that the model was trained for: "
+            "name another"
         )
     x = load(source, data.root, path=path, num_clients=data.clients, seed=run.settings.seed).x_test
     rows = _rows(len(x), count, run.settings.seed)
@@ -145,5 +171,5 @@ def out_of_distribution(
 
 
 def _rows(length: int, count: int, seed: int) -> np.ndarray:
-    """`count` of `length` rows, or all, in order."""
+    """Return `count` of `length` rows, or all, in order."""
     return np.sort(np.random.default_rng([seed, STREAM]).permutation(length)[:count])

@@ -7,7 +7,7 @@ from fedivon_app.clients.state import keep_personal, recall_personal
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.flat import Flat
 from fedivon_app.core.models import build
-from fedivon_app.core.settings import compose
+from fedivon_app.core.compose import compose
 from fedivon_app.datasets.base import Source
 from fedivon_app.datasets.loading import partition_of
 from fedivon_app.methods import method, settings_of

@@ -10,10 +10,10 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from fedivon_app.client_app import app
 from fedivon_app.core.client_scores import from_metrics
+from fedivon_app.core.compose import compose
+from fedivon_app.core.errors import DataError
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.core.settings import compose
 from fedivon_app.datasets.loading import division, partition_of
-from fedivon_app.datasets.sources import DataError
 from fedivon_app.methods import METHODS, method, settings_of
 from tests.clients.helpers import first_payload
 
@@ -223,7 +223,7 @@ def query(settings, **node_config) -> dict:
 
 def test_roll_call_tells_the_partition_and_its_sizes():
     settings = compose(settings_of, "demo")
-    _, split = division(settings.data, 20, settings.seed)
+    split = division(settings.data, 20, settings.seed).split
     answer = query(settings, **{"partition-id": 4, "num-partitions": 20})
     assert answer["partition-id"] == 4
     assert (answer["num-train"], answer["num-test"]) == (len(split.train[4]), len(split.test[4]))

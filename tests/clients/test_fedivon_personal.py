@@ -7,7 +7,7 @@ from flwr.app import RecordDict
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.ivon import IVON
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.core.settings import compose
+from fedivon_app.core.compose import compose
 from fedivon_app.datasets.loading import partition_of
 from fedivon_app.methods import method, settings_of
 from fedivon_app.server_app import prepare

@@ -10,7 +10,7 @@ from fedivon_app.core.codec import Payload
 from fedivon_app.core.metrics import Tally
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.predict import predict_point
-from fedivon_app.core.settings import compose
+from fedivon_app.core.compose import compose
 from fedivon_app.datasets.loading import partition_of
 from fedivon_app.methods import METHODS, method, settings_of
 from tests.clients.helpers import first_payload

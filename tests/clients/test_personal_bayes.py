@@ -12,7 +12,7 @@ from fedivon_app.core.flat import Flat
 from fedivon_app.core.laplace import curvature_diagonal
 from fedivon_app.core.models import build
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.core.settings import compose
+from fedivon_app.core.compose import compose
 from fedivon_app.datasets.base import Source
 from fedivon_app.datasets.loading import partition_of
 from fedivon_app.methods import method, settings_of

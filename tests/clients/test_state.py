@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 from safetensors.numpy import save_file
 
 from fedivon_app.clients.state import Memory
-from fedivon_app.core.settings import compose
+from fedivon_app.core.compose import compose
 from fedivon_app.datasets.loading import partition_of
 from fedivon_app.methods import method, settings_of
 from fedivon_app.server.setup import prepare

@@ -5,7 +5,8 @@ import pytest
 import torch
 from torch import nn
 
-from fedivon_app.core.flat import Flat
+from fedivon_app.core.errors import SettingsError
+from fedivon_app.core.flat import Flat, flat_view, part_of, views_like
 from fedivon_app.core.models import MODELS, build
 
 
@@ -159,10 +160,30 @@ def test_a_prefix_does_not_match_half_a_name():
 
 def test_missing_parts_are_named():
     flat = Flat(small())
-    with pytest.raises(ValueError, match="no parameters under 'head'.*submodules are: 0, 1, 2"):
+    with pytest.raises(SettingsError, match="no parameters under 'head'.*submodules are: 0, 2$"):
         flat.part("head")
     with pytest.raises(ValueError, match="'base' and 'head', not 'tail'"):
         flat.part("tail")
+
+
+def test_parts_are_found_by_the_places_of_the_parameters_alone():
+    flat = Flat(build("mlp", (3,), 2, sizes=4))
+    for name in ("base", "head"):
+        assert part_of(flat.slices, len(flat), name, "head") == flat.part(name)
+    with pytest.raises(SettingsError, match="under 'tail' for its head; .* are: base, head$"):
+        part_of(flat.slices, len(flat), "base", "tail")
+
+
+def test_consecutive_views_have_their_vector_back():
+    vector = torch.arange(10.0)
+    shapes = [torch.empty(2, 3), torch.empty(()), torch.empty(3)]
+    views = views_like(vector, shapes)
+    assert [view.shape for view in views] == [shape.shape for shape in shapes]
+    assert flat_view(views).data_ptr() == vector.data_ptr()
+    assert torch.equal(flat_view(views), vector)
+    others = flat_view(views[1:])
+    assert others.data_ptr() == views[1].data_ptr() and len(others) == 4
+    assert flat_view(views[::-1]).tolist() == [7, 8, 9, 6, 0, 1, 2, 3, 4, 5]
 
 
 def test_shared_parameters_count_once():
@@ -220,9 +241,9 @@ def test_scalar_parameters_have_their_place():
 
 
 def test_only_float32_and_only_with_parameters():
-    with pytest.raises(ValueError, match=r"'0.weight' is torch.float64"):
+    with pytest.raises(SettingsError, match=r"'0.weight' is torch.float64"):
         Flat(small().double())
-    with pytest.raises(ValueError, match="Flatten has no parameters"):
+    with pytest.raises(SettingsError, match="Flatten has no parameters"):
         Flat(nn.Flatten())
 
 

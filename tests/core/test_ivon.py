@@ -1,4 +1,4 @@
-"""IVON: agreement with the reference package, closed forms on quadratics, and what must never break."""
+"""IVON: agreement with the reference package, closed forms, and what must never break."""
 
 import subprocess
 import sys
@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 from torch import nn
 
-from fedivon_app.core.flat import Flat
-from fedivon_app.core.ivon import IVON, flat_view
+from fedivon_app.core.flat import Flat, flat_view
+from fedivon_app.core.ivon import IVON
 from fedivon_app.core.posterior import Posterior
 
 DIGITS = load_digits()
@@ -70,11 +70,12 @@ def test_equals_the_reference_package_over_200_steps(options):
     torch.testing.assert_close(our_optimizer.hess, their_hess, rtol=1e-4, atol=1e-6)
 
 
-REPLICAS = 200  # independent copies of the problem, side by side in the flat vector; their average has little noise
+# Independent copies of the problem, side by side in the vector; their average has little noise.
+REPLICAS = 200
 
 
 def fit(theta: nn.Parameter, loss, steps=5000, **options) -> Posterior:
-    """IVON with falling rates for m and h on a (REPLICAS, D) parameter; the average posterior over the replicas."""
+    """The average posterior over the replicas, of a (REPLICAS, D) parameter, with falling rates."""
     optimizer = IVON([theta], lr=0.05, **options)
     torch.manual_seed(3)
     for step in range(steps):
@@ -85,7 +86,7 @@ def fit(theta: nn.Parameter, loss, steps=5000, **options) -> Posterior:
         optimizer.step()
     found = optimizer.posterior()
     return Posterior(
-        *(array.reshape(REPLICAS, -1).mean(0) for array in (found.mean, found.precision))
+        found.mean.reshape(REPLICAS, -1).mean(0), found.precision.reshape(REPLICAS, -1).mean(0)
     )
 
 
@@ -104,7 +105,10 @@ SAMPLING = pytest.mark.parametrize("antithetic", [False, True], ids=["independen
 
 @SAMPLING
 def test_posterior_of_bayesian_linear_regression(antithetic):
-    """y = X w + noise of variance 1, prior N(0, 1/delta): precision X'X + delta, mean (X'X + delta)^-1 X'y."""
+    """y = X w + noise of variance 1 under the prior N(0, 1/delta).
+
+    The posterior has the precision X'X + delta and the mean (X'X + delta)^-1 X'y.
+    """
     rng = np.random.default_rng(0)
     orthogonal = np.linalg.qr(rng.standard_normal((200, 4)))[0] * np.sqrt([60, 100, 150, 200])
     response = orthogonal @ [1.0, -2.0, 0.5, 3.0] + rng.standard_normal(200)
@@ -138,18 +142,21 @@ def test_a_gaussian_prior_gives_the_closed_form(antithetic):
 
 
 def test_duals_give_the_closed_form():
-    """s = ess (a - u) + s_p, m = (ess (a c - v) + s_p m_p) / s; the hessian may be negative, the precision not."""
+    """s = ess (a - u) + s_p, m = (ess (a c - v) + s_p m_p) / s.
+
+    The hessian may be negative, the precision not.
+    """
     prior = Posterior(
         np.tile([0.0, 1.0, -1.0, 2.0], REPLICAS), np.tile([5.0, 10.0, 40.0, 10.0], REPLICAS)
     )
     prior_mean = prior.mean[:4]
     prior_precision = prior.precision[:4]
-    dual = np.array([0.3, -0.2, 0.5, 0.0], np.float32), np.array([0.7, 0.4, 0.5, -1.0], np.float32)
-    found = fit_quadratic(ess=10, prior=prior, dual=[np.tile(vector, REPLICAS) for vector in dual])
-    precision = 10 * (CURVATURE.numpy() - dual[1]) + prior_precision
-    mean = (
-        10 * (CURVATURE.numpy() * CENTRE.numpy() - dual[0]) + prior_precision * prior_mean
-    ) / precision
+    v = np.array([0.3, -0.2, 0.5, 0.0], np.float32)
+    u = np.array([0.7, 0.4, 0.5, -1.0], np.float32)
+    found = fit_quadratic(ess=10, prior=prior, dual=(np.tile(v, REPLICAS), np.tile(u, REPLICAS)))
+    precision = 10 * (CURVATURE.numpy() - u) + prior_precision
+    pull = 10 * (CURVATURE.numpy() * CENTRE.numpy() - v) + prior_precision * prior_mean
+    mean = pull / precision
     np.testing.assert_allclose(found.mean, mean, atol=0.01)
     np.testing.assert_allclose(found.precision, precision, rtol=0.03)
 
@@ -196,11 +203,11 @@ def test_a_restored_optimizer_begins_a_new_pair():
     for optimizer, theta in ((used, first), (fresh, other)):
         torch.manual_seed(2)
         found.append(step(optimizer, theta))
-    torch.testing.assert_close(*found)
+    torch.testing.assert_close(found[0], found[1])
 
 
 def test_the_hessian_of_an_antithetic_pair_does_not_see_the_slope():
-    """On 0.5 a (theta - c)^2 the two h_hat of a pair average to a epsilon^2, however far away c is."""
+    """On 0.5 a (theta - c)^2 the two h_hat of a pair average to a epsilon^2, however far c is."""
 
     def after_one_step(centre: float, antithetic: bool):
         theta = nn.Parameter(torch.zeros(50))
@@ -387,7 +394,7 @@ def test_weights_loaded_into_the_model_are_the_new_mean():
 
 
 def test_a_new_process_of_a_client_does_not_load_torchs_compiler():
-    """It would take a second of every round on a SuperNode, where each message is a process of its own."""
+    """It would take a second of every round on a SuperNode, where a message is a process."""
     program = """
 import sys, torch
 from fedivon_app.core.ivon import IVON

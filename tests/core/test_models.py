@@ -5,16 +5,9 @@ import pytest
 import torch
 from torch import nn
 
-from fedivon_app.core.models import (
-    MODELS,
-    ChannelsLast,
-    MonteCarloDropout,
-    ZeroPaddedShortcut,
-    build,
-    build_custom,
-    options_of,
-    with_dropout,
-)
+from fedivon_app.core.errors import SettingsError
+from fedivon_app.core.layers import MonteCarloDropout
+from fedivon_app.core.models import MODELS, build, build_custom, options_of, with_dropout
 
 IMAGES = [(28, 28, 1), (32, 32, 3)]
 
@@ -78,7 +71,8 @@ def test_parameter_counts(name, shape, expected):
 
 def test_cnn6_has_six_convolutions_and_averages_over_pixels():
     pairs = [(3, 32), (32, 32), (32, 64), (64, 64), (64, 128), (128, 128)]
-    expected = sum(conv(*pair, 3) for pair in pairs) + full(128, 100)
+    convolutions = sum(conv(channels_in, channels, 3) for channels_in, channels in pairs)
+    expected = convolutions + full(128, 100)
     assert count(build("cnn6", (32, 32, 3), 100)) == expected
 
 
@@ -129,22 +123,6 @@ def test_pooling_before_relu_is_pooling_after_it():
     torch.testing.assert_close(model(inputs), model.head(model.base[-2:](hidden)))
 
 
-@pytest.mark.parametrize("channels", [1, 3])
-def test_channels_last_moves_memory_and_no_pixel(channels):
-    inputs = batch((5, 4, channels))
-    moved = ChannelsLast()(inputs)
-    assert torch.equal(moved, inputs)
-    assert moved.stride() == (20 * channels, 1, 4 * channels, channels)
-    assert ChannelsLast()(moved) is moved
-
-
-def test_shortcut_of_resnet_takes_every_second_pixel_and_adds_empty_channels():
-    inputs = batch((4, 4, 2), 1)
-    outputs = ZeroPaddedShortcut(stride=2, new_channels=2)(inputs)
-    assert torch.equal(outputs[:, 1:3], inputs[:, :, ::2, ::2])
-    assert not outputs[:, [0, 3]].any()
-
-
 def test_dropout_works_in_training_only():
     model = build("zenke-cnn", (32, 32, 3), 10)
     inputs = batch((32, 32, 3))
@@ -164,33 +142,31 @@ def test_models_are_new_and_in_training_mode(name):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "options", "message"),
+    ("name", "shape", "options", "message"),
     [
-        (("lenett", (28, 28, 1), 10), {}, "no model 'lenett'; did you mean 'lenet'"),
-        (("transformer", (28, 28, 1), 10), {}, "choose from linear, mlp, lenet"),
-        (("lenet", (60,), 10), {}, "needs images.*linear and mlp take them"),
-        (
-            ("lenet", (28, 28, 1), 10),
-            {"chanels": 3},
-            "'lenet' has no option 'chanels'; did you mean 'channels'",
-        ),
-        (
-            ("resnet20", (28, 28, 1), 10),
-            {"depth": 3},
-            "'resnet20' has no option 'depth' nor any other",
-        ),
-        (("lenet", (28, 28, 1), 10), {"hidden": 0}, "hidden must be one or more positive"),
-        (("mlp", (60,), 10), {"sizes": []}, "sizes must be one or more positive"),
-        (("mlp", (60,), 10), {"activation": "rleu"}, "no activation 'rleu'; did you mean 'relu'"),
-        (("lenet", (3, 3, 1), 10), {}, "3x3x1 are too small for model 'lenet'"),
-        (("linear", (28, 28), 10), {}, r"not \(28, 28\)"),
-        (("linear", (28, 0, 1), 10), {}, r"not \(28, 0, 1\)"),
-        (("linear", (28, 28, 1), 1), {}, "num_classes must be at least 2"),
+        ("lenett", (28, 28, 1), {}, r"no model 'lenett': did you mean lenet\?"),
+        ("transformer", (28, 28, 1), {}, "choose from acar-cnn, cnn6, lenet, linear, mlp"),
+        ("own:network", (28, 28, 1), {}, "'own:network': model.factory is for one of your own"),
+        ("lenet", (60,), {}, "needs images.*linear and mlp take them"),
+        ("lenet", (28, 28, 1), {"chanels": 3}, "'lenet' has no option 'chanels': did you mean cha"),
+        ("resnet20", (28, 28, 1), {"depth": 3}, "'resnet20' has no option 'depth': there are none"),
+        ("lenet", (28, 28, 1), {"hidden": 0}, "hidden must be one or more positive"),
+        ("lenet", (28, 28, 1), {"hidden": 1.5}, "hidden must be one or more positive"),
+        ("mlp", (60,), {"sizes": []}, "sizes must be one or more positive"),
+        ("mlp", (60,), {"activation": "rleu"}, r"no activation 'rleu': did you mean relu\?"),
+        ("lenet", (3, 3, 1), {}, "3x3x1 are too small for model 'lenet'"),
+        ("linear", (28, 28), {}, r"not \(28, 28\)"),
+        ("linear", (28, 0, 1), {}, r"not \(28, 0, 1\)"),
     ],
 )
-def test_mistakes_are_named(arguments, options, message):
-    with pytest.raises(ValueError, match=message):
-        build(*arguments, **options)
+def test_mistakes_are_named(name, shape, options, message):
+    with pytest.raises(SettingsError, match=message):
+        build(name, shape, 10, **options)
+
+
+def test_a_model_has_two_classes_at_least():
+    with pytest.raises(SettingsError, match="num_classes must be at least 2, not 1"):
+        build("linear", (28, 28, 1), 1)
 
 
 @pytest.fixture
@@ -200,8 +176,8 @@ def own_package(tmp_path, monkeypatch):
         from torch import nn
 
         def build(shape, num_classes, width=7):
-            size = torch.Size(shape).numel()
-            return nn.Sequential(nn.Flatten(), nn.Linear(size, width), nn.Linear(width, num_classes))
+            first = nn.Linear(torch.Size(shape).numel(), width)
+            return nn.Sequential(nn.Flatten(), first, nn.Linear(width, num_classes))
 
         def nothing(shape, num_classes):
             return {"no": "module"}
@@ -231,12 +207,12 @@ def test_own_model_by_its_import_path(own_package):
 @pytest.mark.parametrize(
     ("factory", "options", "message"),
     [
-        ("own_network.build", {}, "must be written package.module:function"),
-        (":build", {}, "must be written package.module:function"),
-        ("own_netwrk:build", {}, "cannot import 'own_netwrk'"),
-        ("needs_more:build", {}, "cannot import 'needs_more'.*a_package_that_nobody_has"),
-        ("own_network:biuld", {}, "has no function 'biuld'; did you mean 'build'"),
-        ("own_network:SIZE", {}, "has no function 'SIZE'"),
+        ("own_network.build", {}, "'own_network.build' is not of the form package.module:name"),
+        (":build", {}, "':build' is not of the form package.module:name"),
+        ("own_netwrk:build", {}, "there is no module 'own_netwrk' to import"),
+        ("needs_more:build", {}, "its import fails: .*a_package_that_nobody_has"),
+        ("own_network:biuld", {}, r"'own_network' has no 'biuld'; did you mean build\?"),
+        ("own_network:SIZE", {}, "'own_network:SIZE' is 3, which cannot be called"),
         ("own_network:build", {"depth": 3}, "called with .shape, num_classes, depth., fails"),
         ("own_network:broken", {}, "fails: out of ideas"),
         ("own_network:nothing", {}, "returned a dict, not a torch.nn.Module"),
@@ -245,7 +221,7 @@ def test_own_model_by_its_import_path(own_package):
     ],
 )
 def test_mistakes_of_an_own_model_are_named(own_package, factory, options, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(SettingsError, match=message):
         build_custom(factory, (8, 8, 1), 10, **options)
 
 
@@ -276,7 +252,7 @@ def test_dropout_zeroes_its_share_of_a_layers_outputs():
     model[1].register_forward_hook(lambda module, args, output: outputs.append(output))
     model.train()(torch.ones(1, 1))
     assert (outputs[0] == 0).float().mean().item() == pytest.approx(0.3, abs=0.03)
-    with pytest.raises(ValueError, match="between 0 and 1, not 1.5"):
+    with pytest.raises(SettingsError, match="between 0 and 1, not 1.5"):
         with_dropout(model, 1.5)
 
 
@@ -284,5 +260,5 @@ def test_a_small_resnet_has_its_stages():
     model = build("resnet", (28, 28, 1), 10, channels=(8, 16, 32), blocks=1)
     assert len([part for part in model.modules() if isinstance(part, nn.Conv2d)]) == 7
     assert model.head.in_features == 32
-    with pytest.raises(ValueError, match="blocks must be"):
+    with pytest.raises(SettingsError, match="blocks must be"):
         build("resnet", (28, 28, 1), 10, blocks=0)

@@ -1,9 +1,12 @@
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from fedivon_app.core import predict as module_under_test
+from fedivon_app.core.chunks import chunk_sizes
 from fedivon_app.core.flat import Flat
 from fedivon_app.core.metrics import uncertainty
 from fedivon_app.core.models import build, with_dropout
@@ -87,9 +90,7 @@ def test_memory_bound_changes_the_chunks_and_not_the_result(name, shape, monkeyp
 def test_the_memory_bound_holds_for_the_bytes_that_a_chunk_needs():
     flat, _, inputs = network("mlp", (8, 8, 1))
     megabytes = 1.0
-    samples, batch_size = module_under_test._chunk_sizes(
-        flat, inputs.repeat(100, 1, 1, 1), megabytes * 2**20
-    )
+    samples, batch_size = chunk_sizes(flat, inputs.repeat(100, 1, 1, 1), megabytes * 2**20)
     activations = 4 * (64 + 200 + 100 + 4)
     assert samples >= 1
     assert batch_size >= 1
@@ -119,9 +120,9 @@ def test_logits_of_a_linear_model_have_the_closed_form_moments():
     features = np.array([0.5, -1.0, 2.0])
     weights = posterior.mean[:6].reshape(2, 3)
     biases = posterior.mean[6:]
-    variances = posterior.variance[:6].reshape(2, 3), posterior.variance[6:]
+    weight_variances = posterior.variance[:6].reshape(2, 3)
     expected = (weights[0] - weights[1]) @ features + biases[0] - biases[1]
-    variance = variances[0].sum(0) @ features**2 + variances[1].sum()
+    variance = weight_variances.sum(0) @ features**2 + posterior.variance[6:].sum()
     assert margin.mean() == pytest.approx(expected, abs=4 * np.sqrt(variance / 4000))
     assert margin.var() == pytest.approx(variance, rel=0.1)
 
@@ -226,12 +227,9 @@ def test_the_module_is_left_as_it_was_even_after_an_error(failing_call, call):
     vector = flat.mean()
     buffers = flat.buffers
     parameters = list(flat.module.parameters())
-    arguments = (flat, posterior, torch.rand(6, 3), 4, 0)
-    if failing_call > 0:
-        with pytest.raises(RuntimeError, match="no more"):
-            call(*arguments, samples_at_once=1)
-    else:
-        call(*arguments, samples_at_once=1)
+    fails = pytest.raises(RuntimeError, match="no more") if failing_call > 0 else nullcontext()
+    with fails:
+        call(flat, posterior, torch.rand(6, 3), num_samples=4, seed=0, samples_at_once=1)
     assert flat.module.training
     assert not flat.module.norm.training
     assert flat.module.head.training

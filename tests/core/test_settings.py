@@ -6,7 +6,9 @@ import pytest
 import yaml
 
 from fedivon_app.core.models import build
-from fedivon_app.core.settings import CONF, Settings, SettingsError, compose
+from fedivon_app.core.compose import CONF, compose
+from fedivon_app.core.settings import Settings
+from fedivon_app.core.errors import SettingsError
 from fedivon_app.methods import METHODS, settings_of
 
 COLOUR = (32, 32, 3)

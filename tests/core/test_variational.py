@@ -1,4 +1,4 @@
-"""Gaussian networks: what Flipout computes, its gradients and their variance, the divergence, and a known posterior."""
+"""Gaussian networks: what Flipout computes, its gradients, the divergence, a known posterior."""
 
 import numpy as np
 import pytest
@@ -6,9 +6,10 @@ import torch
 from torch import nn
 
 from fedivon_app.core.flat import Flat
+from fedivon_app.core.meanfield import inverse_softplus
 from fedivon_app.core.models import MODELS, build
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.core.variational import VariationalNetwork, inverse_softplus
+from fedivon_app.core.variational import VariationalNetwork
 
 
 def flat_of(name: str, shape=(16, 16, 1), **options) -> Flat:
@@ -38,7 +39,10 @@ def test_without_deviation_it_is_the_module_itself():
 
 @pytest.mark.parametrize("flipout", [True, False])
 def test_the_output_has_the_mean_and_variance_of_the_weights(flipout):
-    """For y = w x + b: mean w x + b, variance sum_i sigma_i^2 x_i^2 + sigma_b^2; the same for a 1x1 convolution."""
+    """For y = w x + b the mean is w x + b, the variance sum_i sigma_i^2 x_i^2 + sigma_b^2.
+
+    It is the same for a 1x1 convolution.
+    """
     torch.manual_seed(1)
     linear = Flat(nn.Linear(3, 2))
     convolution = Flat(nn.Conv2d(3, 2, 1))
@@ -102,20 +106,17 @@ def test_the_divergence_and_its_gradient_are_those_of_autograd(vector_prior):
     rng = np.random.default_rng(0)
     flat = flat_of("linear")
     sigma = rng.uniform(0.01, 2, len(flat)).astype(np.float32)
-    prior = (
-        (
-            torch.from_numpy(rng.standard_normal(len(flat)).astype(np.float32)),
-            torch.rand(len(flat)) + 0.1,
-        )
-        if vector_prior
-        else (0.0, 0.01)
-    )
+    prior_mean = 0.0
+    prior_precision = 0.01
+    if vector_prior:
+        prior_mean = torch.from_numpy(rng.standard_normal(len(flat)).astype(np.float32))
+        prior_precision = torch.rand(len(flat)) + 0.1
     network = VariationalNetwork(flat, sigma)
-    value = network.add_divergence(*prior, 50)
+    value = network.add_divergence(prior_mean, prior_precision, 50)
     mean = flat.vector.clone().requires_grad_()
     rho = network.rho.detach().clone().requires_grad_()
-    scale = torch.as_tensor(prior[1]).rsqrt().expand(len(flat))
-    target = torch.distributions.Normal(torch.as_tensor(prior[0]).expand(len(flat)), scale)
+    scale = torch.as_tensor(prior_precision).rsqrt().expand(len(flat))
+    target = torch.distributions.Normal(torch.as_tensor(prior_mean).expand(len(flat)), scale)
     own = torch.distributions.Normal(mean, nn.functional.softplus(rho))
     expected = torch.distributions.kl_divergence(own, target).sum() / 50
     expected.backward()
@@ -152,7 +153,10 @@ def test_bayesian_logistic_regression_without_data_effect_returns_to_the_prior()
 
 
 def test_linear_regression_reaches_the_closed_form():
-    """With orthogonal inputs the exact posterior is diagonal: s = 1 + sum x^2, m = sum x y / s (unit noise, prior)."""
+    """With orthogonal inputs the exact posterior is diagonal: s = 1 + sum x^2, m = sum x y / s.
+
+    The noise and the prior have variance 1.
+    """
     torch.manual_seed(3)
     orthogonal = torch.linalg.qr(torch.randn(40, 3)).Q * torch.tensor([2.0, 4.0, 6.0])
     targets = orthogonal @ torch.tensor([1.0, -1.0, 0.5]) + torch.randn(40)

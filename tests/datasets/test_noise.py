@@ -1,12 +1,12 @@
-"""Symmetric label noise: as often as it says, never to the same label, and only where clients train."""
+"""Symmetric label noise: as often as it says, never to the same label, only where clients train."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedivon_app.core.errors import DataError
 from fedivon_app.core.settings import DataSettings
-from fedivon_app.datasets.base import DataError
 from fedivon_app.datasets.loading import division
 from fedivon_app.datasets.noise import flip
 
@@ -32,17 +32,20 @@ def test_the_rate_holds_and_all_other_labels_are_equally_likely():
 
 def test_noise_is_in_the_clients_training_labels_alone():
     plain = {"source": "digits", "partition": "labels", "labels_per_client": 5, "holdout": 200}
-    source, split = division(DataSettings(**plain), 10, 0)
-    noisy, same = division(DataSettings(**plain, label_noise=0.3), 10, 0)
+    true = division(DataSettings(**plain), 10, 0)
+    noisy = division(DataSettings(**plain, label_noise=0.3), 10, 0)
+    split = true.split
     assert all(
-        np.array_equal(a, b) for a, b in zip(split.train, same.train, strict=True)
+        np.array_equal(a, b) for a, b in zip(split.train, noisy.split.train, strict=True)
     )  # divided by true labels
     rows = np.concatenate(split.train)
-    assert (noisy.y_train[rows] != source.y_train[rows]).mean() == pytest.approx(0.3, abs=0.04)
-    assert np.array_equal(noisy.y_train[split.holdout], source.y_train[split.holdout])
-    assert np.array_equal(noisy.y_test, source.y_test)
-    again, _ = division(DataSettings(**plain, label_noise=0.3, root=None), 10, 0)
-    assert np.array_equal(again.y_train, noisy.y_train)
+    labels = true.source.y_train
+    flipped = noisy.source.y_train
+    assert (flipped[rows] != labels[rows]).mean() == pytest.approx(0.3, abs=0.04)
+    assert np.array_equal(flipped[split.holdout], labels[split.holdout])
+    assert np.array_equal(noisy.source.y_test, true.source.y_test)
+    again = division(DataSettings(**plain, label_noise=0.3, root=None), 10, 0)
+    assert np.array_equal(again.source.y_train, flipped)
 
 
 def test_a_rate_beyond_one_is_refused():

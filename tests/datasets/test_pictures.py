@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedivon_app.core.errors import DataError
 from fedivon_app.datasets import vision
-from fedivon_app.datasets.sources import DataError, load
+from fedivon_app.datasets.sources import load
 
 # --- pictures in folders
 
@@ -93,7 +94,7 @@ def test_image_folder_names_what_is_missing_or_broken(tmp_path):
 
 
 def write_idx(path, array):
-    """The format of MNIST: two zero bytes, the type (8: unsigned byte), the number of dimensions, their sizes."""
+    """Write MNIST's format: two zero bytes, the type (8: byte), the number of dimensions, sizes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     sizes = b"".join(size.to_bytes(4, "big") for size in array.shape)
     path.write_bytes(bytes([0, 0, 8, array.ndim]) + sizes + array.astype(np.uint8).tobytes())
@@ -125,7 +126,7 @@ def test_emnist_letters_are_put_upright_and_counted_from_zero(tmp_path, arrays):
 
 @pytest.fixture
 def small_files_pass(monkeypatch):
-    """torchvision compares md5 sums of CIFAR and SVHN files; here it only looks whether they exist."""
+    """Let torchvision, which compares md5 sums of CIFAR and SVHN, only see that files exist."""
     vision.torchvision_datasets()
     for module in ("cifar", "svhn"):
         check = f"torchvision.datasets.{module}.check_integrity"
@@ -178,7 +179,7 @@ def test_cifar100_has_fine_labels_or_superclasses_with_the_fine_ones_below(
         assert np.array_equal(getattr(coarse, f"y_{part}"), content[f"y_{part}"] // 5)
         assert np.array_equal(getattr(coarse, f"subclass_{part}"), content[f"y_{part}"])
     with pytest.raises(
-        DataError, match="cifar100 has no labels 'superclas'; did you mean 'superclass'"
+        DataError, match="cifar100 has no labels 'superclas': did you mean superclass"
     ):
         load("cifar100", tmp_path, labels="superclas")
 

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from fedivon_app.core.errors import DataError, SettingsError
 from fedivon_app.datasets import cache, sources
 from fedivon_app.datasets.base import Source
-from fedivon_app.datasets.sources import DataError, inputs, load
+from fedivon_app.datasets.sources import inputs, load
 
 
 def save(path, **content):
@@ -189,9 +190,9 @@ def test_an_npz_file_of_a_known_name_comes_before_torchvision(tmp_path, arrays):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("mnsit", {}, "there is no source 'mnsit'; did you mean 'mnist'"),
+        ("mnsit", {}, "there is no data source 'mnsit': did you mean mnist"),
         ("digits", {"sise": 3}, "source digits has no option 'sise'"),
-        ("synthetic", {"aa": 3}, "synthetic has no option 'aa'.*known: a, b, size_log_deviation"),
+        ("synthetic", {"aa": 3}, "synthetic has no option 'aa'.*options: a, b, size_log_deviation"),
         ("digits", {"path": "x.npz"}, "source digits takes no path"),
         ("mnist", {"labels": "superclass"}, "mnist has no labels 'superclass'"),
         ("synthetic", {"a": -1}, "a must be a number at least 0, not -1"),
@@ -203,7 +204,7 @@ def test_an_npz_file_of_a_known_name_comes_before_torchvision(tmp_path, arrays):
     ],
 )
 def test_wrong_names_and_options_are_named(tmp_path, name, options, message):
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(SettingsError if name == "mnsit" else DataError, match=message):
         load(name, tmp_path, **options)
 
 
@@ -281,7 +282,10 @@ def test_the_second_of_two_writers_leaves_the_first_ones_arrays(tmp_path, arrays
 
 def test_racing_processes_all_succeed_and_leave_one_copy(tmp_path, arrays):
     path = save(tmp_path / "own.npz", **arrays(train=2000, shape=(28, 28)))
-    code = "import sys; from fedivon_app.datasets.sources import load; print(load('npz', sys.argv[1], path=sys.argv[2]).x_train.sum())"
+    code = (
+        "import sys; from fedivon_app.datasets.sources import load; "
+        "print(load('npz', sys.argv[1], path=sys.argv[2]).x_train.sum())"
+    )
     command = [sys.executable, "-c", code, str(tmp_path), str(path)]
     house = Path(sources.__file__).parents[1]
     racers = [
@@ -317,13 +321,14 @@ def test_inputs_pass_floats_as_they_are_and_never_write_to_the_source(tmp_path, 
 
 
 def test_an_unknown_scaling_is_named():
-    with pytest.raises(DataError, match="no scaling 'unti'; did you mean 'unit'"):
+    with pytest.raises(DataError, match="no scaling 'unti': did you mean unit"):
         inputs(np.zeros((1, 2, 2), np.uint8), "unti")
 
 
 def test_importing_the_sources_loads_neither_torch_nor_torchvision_nor_sklearn():
     heavy = "{'torch', 'torchvision', 'sklearn'}"
-    code = f"import sys, fedivon_app.datasets.sources, fedivon_app.datasets.partition; print({heavy} & set(sys.modules))"
+    modules = "sys, fedivon_app.datasets.sources, fedivon_app.datasets.partition"
+    code = f"import {modules}; print({heavy} & set(sys.modules))"
     house = Path(sources.__file__).parents[1]
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=house, check=True

@@ -10,8 +10,10 @@ from fedivon_app.federation.local_federation import Federation
 
 @pytest.fixture(scope="session", autouse=True)
 def environment():
-    """Flower's processes find the networks of this folder (`held`, `faulty`) and use one thread each: the last digit
-    of a sum depends on the number of threads."""
+    """Let Flower's processes find the networks of this folder, `held` and `faulty`.
+
+    They use one thread each: the last digit of a sum depends on the number of threads.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(__file__).parent), os.pathsep)
         patch.setenv("OMP_NUM_THREADS", "1")

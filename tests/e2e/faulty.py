@@ -1,9 +1,11 @@
-"""A network whose import makes some clients misbehave; Flower's processes import it from this folder.
+"""A network whose import makes some clients misbehave in round 2.
 
-FAULTS says by partition what happens to a reply.
+Flower's processes import it from this folder. FAULTS says by partition what happens to a reply.
 """
 
 import time
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from torch import nn
@@ -11,17 +13,50 @@ from torch import nn
 from fedivon_app.clients.base import PosteriorClient
 from fedivon_app.core.models import build
 
-FAULTS = {  # partition: what it does to the arrays by name, in round 2
-    1: lambda arrays: (_ for _ in ()).throw(RuntimeError("the disk of this site is full")),
-    2: lambda arrays: arrays | {"mean": np.full_like(arrays["mean"], np.nan)},
-    3: lambda arrays: arrays | {"mean": arrays["mean"][:-7], "precision": arrays["precision"][:-7]},
-    4: lambda arrays: arrays | {"precision": -arrays["precision"]},
-    5: lambda arrays: {name: np.ones(11, np.float32) for name in arrays},
-    6: lambda arrays: (time.sleep(25), arrays)[1],
+Arrays = dict[str, np.ndarray]  # of a reply, by name
+
+
+def full_disk(arrays: Arrays) -> Arrays:
+    raise RuntimeError("the disk of this site is full")
+
+
+def not_a_number(arrays: Arrays) -> Arrays:
+    return arrays | {"mean": np.full_like(arrays["mean"], np.nan)}
+
+
+def too_short(arrays: Arrays) -> Arrays:
+    return {name: array[:-7] for name, array in arrays.items()}
+
+
+def negative(arrays: Arrays) -> Arrays:
+    return arrays | {"precision": -arrays["precision"]}
+
+
+def of_another_model(arrays: Arrays) -> Arrays:
+    return {name: np.ones(11, np.float32) for name in arrays}
+
+
+def slow(arrays: Arrays) -> Arrays:
+    time.sleep(25)
+    return arrays
+
+
+FAULTS = {
+    1: full_disk,
+    2: not_a_number,
+    3: too_short,
+    4: negative,
+    5: of_another_model,
+    6: slow,
 }
 
 
-def _fit(self, parameters, config, honest=PosteriorClient.fit):
+def _fit(
+    self: PosteriorClient,
+    parameters: list[np.ndarray],
+    config: dict[str, Any],
+    honest: Callable[..., tuple[Any, ...]] = PosteriorClient.fit,
+) -> tuple[Any, ...]:
     reply, *rest = honest(self, parameters, config)
     if config["round"] == 2 and (fault := FAULTS.get(self.partition.number)):
         reply = list(fault(dict(zip(config["keys"], reply, strict=True))).values())

@@ -1,4 +1,7 @@
-"""A network that lets a test hold a run between two rounds; Flower's processes import it from this folder."""
+"""A network that lets a test hold a run between two rounds.
+
+Flower's processes import it from this folder.
+"""
 
 from pathlib import Path
 from time import sleep
@@ -9,11 +12,15 @@ from fedivon_app.core.models import build
 
 
 def mlp(shape: tuple[int, ...], num_classes: int, runs: str, go_on: str, rounds: int) -> nn.Module:
-    """The usual `mlp`; once a run in `runs` has that many behind it, nobody gets it before there is a `go_on`."""
+    """Return the usual `mlp`, but not before there is a file `go_on`.
+
+    It is only held back once a run in the folder `runs` has so many rounds behind it.
+    """
     while rounds_behind(Path(runs)) >= rounds and not Path(go_on).exists():
         sleep(0.05)
     return build("mlp", shape, num_classes)
 
 
 def rounds_behind(runs: Path) -> int:
+    """Return how many rounds the runs in a folder have behind them."""
     return sum(file.read_text().count("\n") for file in runs.glob("*/metrics.jsonl"))

@@ -1,15 +1,32 @@
-"""What several end-to-end tests need: runs in a federation, their numbers, and SuperNodes that are real processes."""
+"""What end-to-end tests need: runs in a federation, their numbers, and real SuperNodes."""
 
 import os
 import shlex
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from fedivon_app.federation.local_federation import Federation, free_port
-from fedivon_app.federation.superlink import BIN
+from fedivon_app.federation.superlink import BIN, RunEnd
 from fedivon_app.runs.folder import Run
+
+PROJECT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Launched:
+    """What a run came to, the newest of the run folders, and the lines that it showed."""
+
+    end: RunEnd
+    folder: Path | None
+    lines: list[str]
+
+    def completed(self) -> "Launched":
+        """The same, after the run is seen not to have failed."""
+        assert not self.end.failed, (self.end, self.lines)
+        return self
 
 
 def configuration(runs: Path, experiment: str, strategy: str, *overrides: str) -> dict[str, str]:
@@ -24,19 +41,18 @@ def configuration(runs: Path, experiment: str, strategy: str, *overrides: str) -
 
 def launch(
     federation: Federation, config: dict[str, str], nodes: int, at_once: int = 1
-) -> tuple[str | None, Path | None, list[str]]:
-    """What made the run fail or None, the newest of the run folders, and the lines that it showed. Every client that
-    trains at once with others is a process more to start."""
-    lines = []
-    failure = federation.run(config, nodes, cpus=os.cpu_count() / at_once, show=lines.append)
-    return failure, max(Path(config["runs"]).glob("*"), default=None), lines
+) -> Launched:
+    """Make a run; every client that trains at once with others is a process more to start."""
+    lines: list[str] = []
+    cpus = (os.cpu_count() or 1) / at_once
+    end = federation.run(config, nodes=nodes, cpus=cpus, show=lines.append)
+    folder = max(Path(config["runs"]).glob("*"), default=None)
+    return Launched(end=end, folder=folder, lines=lines)
 
 
 def resume(federation: Federation, folder: Path, nodes: int) -> None:
-    failure, _, lines = launch(
-        federation, {"resume": str(folder), "runs": str(folder.parent)}, nodes
-    )
-    assert failure is None, (failure, lines)
+    """Go on with a run to its end."""
+    launch(federation, {"resume": str(folder), "runs": str(folder.parent)}, nodes).completed()
 
 
 def numbers(folder: Path) -> list[dict]:
@@ -68,6 +84,7 @@ def start_node(
 def wait_for(
     condition: Callable[[], object], what: str, patience: float = 300, pause: float = 0.1
 ) -> None:
+    """Wait until the condition holds, and fail where it takes longer than that."""
     limit = time.monotonic() + patience
     while not condition():
         assert time.monotonic() < limit, f"{what} took more than {patience:g} s"

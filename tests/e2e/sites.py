@@ -1,4 +1,4 @@
-"""A federation with TLS and keys behind the proxy that sites see (deploy/nginx.conf), all of it real processes."""
+"""A federation with TLS and keys, behind the proxy that sites see: all of it real processes."""
 
 import shutil
 import ssl
@@ -11,15 +11,18 @@ from pathlib import Path
 from fedivon_app.federation.keys import make_keys
 from fedivon_app.federation.local_federation import Federation, end_family, free_port
 from fedivon_app.federation.sites import admit
-from fedivon_app.federation.superlink import BIN, PROJECT
-from tests.e2e.helpers import start_node, wait_for
+from fedivon_app.federation.superlink import BIN
+from tests.e2e.helpers import PROJECT, start_node, wait_for
 
 NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
 
 
 class Sites:
-    """A SuperLink, the proxy before it where there is an nginx, and the nodes of sites, which dial the proxy; those of
-    `admitted` are started, as partition 0, 1 and so on, with the files that `fedivon deal` left in `data` if given."""
+    """A SuperLink, the proxy before it where there is an nginx, and the nodes of sites.
+
+    The nodes dial the proxy. Those of `admitted` are started, as partition 0, 1 and so on, with the
+    files that `fedivon deal` left in `data` if that is given.
+    """
 
     def __init__(
         self,
@@ -44,15 +47,16 @@ class Sites:
             self.start(site, partition)
 
     def proxy(self) -> subprocess.Popen:
-        """deploy/nginx.conf, with the names of this machine."""
+        """Start nginx with deploy/nginx.conf, in which the names are made those of this machine."""
         text = (PROJECT / "deploy" / "nginx.conf").read_text()
         self.address = f"127.0.0.1:{free_port()}"
         here = {
             "/keys/": f"{self.keys}/",
             "listen 8443": f"listen {self.address}",
             "/tmp/nginx": f"{self.root}/nginx",
+            "superlink:8000": self.federation.address,
         }
-        for there, mine in (here | {"superlink:8000": self.federation.address}).items():
+        for there, mine in here.items():
             assert there in text
             text = text.replace(there, mine)
         (self.root / "nginx.conf").write_text(text)
@@ -63,11 +67,10 @@ class Sites:
         return process
 
     def status(self, path: str) -> int | None:
-        """What the proxy says to a site that asks for this path."""
+        """Return what the proxy says to a site that asks for this path; None if nobody answers."""
         trust = ssl.create_default_context(cafile=self.keys / "sites" / "clinic-0" / "ca.crt")
-        request = urllib.request.Request(
-            f"https://{self.address}{path}", None if path == "/health" else b""
-        )
+        body = None if path == "/health" else b""
+        request = urllib.request.Request(f"https://{self.address}{path}", body)
         try:
             return urllib.request.urlopen(request, context=trust, timeout=10).status
         except urllib.error.HTTPError as error:
@@ -76,38 +79,44 @@ class Sites:
             return None
 
     def kept(self, site: str) -> Path:
-        """Where the site's client keeps what must last."""
+        """Return the folder in which the site's client keeps what must last."""
         return self.root / f"{site}-kept"
 
     def log(self, site: str) -> str:
-        """What the site's node said since it was started."""
+        """Return what the site's node said since it was started."""
         return (self.root / site / "log").read_text()
 
     def start(
         self, site: str, partition: int, secure: bool = True, *options: str
     ) -> subprocess.Popen:
+        """Start the node of a site; without `secure` it comes without a key and without TLS."""
         place = self.keys / "sites" / site
-        key = [
-            "--root-certificates",
-            place / "ca.crt",
-            "--auth-supernode-private-key",
-            place / "node.key",
-        ]
+        words: list[str | Path] = [*options]
+        if secure:
+            words += ["--root-certificates", place / "ca.crt"]
+            words += ["--auth-supernode-private-key", place / "node.key"]
+        else:
+            words += ["--insecure"]
         config = f'partition-id={partition} state-path="{self.kept(site)}"'
         if self.data:
             config += f' data-path="{self.data / site / "site.npz"}"'
-        words = [*(key if secure else ["--insecure"]), *options]
-        self.nodes[site] = start_node(
-            self.federation, self.root / site, config, self.address, words
+        node = start_node(
+            federation=self.federation,
+            folder=self.root / site,
+            node_config=config,
+            address=self.address,
+            options=words,
         )
-        return self.nodes[site]
+        self.nodes[site] = node
+        return node
 
     def end(self, site: str) -> None:
+        """End the node of a site, as a person would, and wait until it is gone."""
         end_family(self.nodes[site].pid)
         self.nodes[site].wait()
 
     def flwr_of_a_site(self, *words: str | Path) -> subprocess.CompletedProcess:
-        """What `flwr` says to somebody at a site, who has the CA and the proxy's address."""
+        """Run `flwr` as somebody at a site, who has the CA and the proxy's address."""
         home = self.root / "site-home"
         home.mkdir(exist_ok=True)
         trust = self.keys / "sites" / "clinic-0" / "ca.crt"

@@ -1,6 +1,7 @@
-"""The compose files themselves, on a Docker engine: up, a run with TLS and keys, a node that is killed, down.
+"""The compose files themselves, on a Docker engine.
 
-Where there is no engine or no base image, the reason for skipping says so; `make compose-test` brings both.
+The stack goes up, does a run with TLS and keys, loses a node that is killed, and goes down. Where there
+is no engine or no base image, the reason for skipping says so; `make compose-test` brings both.
 """
 
 import os
@@ -12,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from fedivon_app.federation.local_federation import free_port
-from fedivon_app.federation.superlink import PROJECT
 from fedivon_app.runs.folder import Run
-from tests.e2e.helpers import wait_for
+from tests.e2e.helpers import PROJECT, wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -24,28 +24,30 @@ SHORT = ["--set", "data.clients=3", "rounds=2", "server.node_timeout=300"]
 KILL = """
 import os, pathlib
 for process in pathlib.Path("/proc").glob("[0-9]*"):
-    if b"/flower-supernode" in (process / "cmdline").read_bytes() and int(process.name) != os.getpid():
+    own = int(process.name) == os.getpid()
+    if not own and b"/flower-supernode" in (process / "cmdline").read_bytes():
         os.kill(int(process.name), 9)
 """
 
 
-def said(*command: str, **options) -> str | None:
-    """What a command that succeeds says."""
+def said(*command: str) -> str | None:
+    """Return what a command says, or None if it fails or is not there."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, **options)
+        done = subprocess.run(command, capture_output=True, text=True)
     except FileNotFoundError:
         return None
     return done.stdout.strip() if done.returncode == 0 else None
 
 
 def composer() -> list[str] | None:
-    """Compose as Docker's plugin, or as the program of old."""
+    """Return the command of Compose, which is Docker's plugin or the program of old."""
     if said("docker", "compose", "version"):
         return ["docker", "compose"]
     return ["docker-compose"] if shutil.which("docker-compose") else None
 
 
 def obstacle() -> str | None:
+    """Return why the compose files cannot be tried here, or None."""
     base = os.environ.get("FEDIVON_BASE_IMAGE", "python:3.11-slim")
     if not said("docker", "info", "--format", "{{.ServerVersion}}"):
         return "no Docker engine here"
@@ -83,7 +85,7 @@ class Stack:
         self("up", "--build", "--detach")
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *_: object) -> None:
         profiles = [word for name in ("run", "insecure", "doctor") for word in ("--profile", name)]
         self(*profiles, "down", "--volumes", "--remove-orphans", "--timeout", "5")
 
@@ -106,7 +108,15 @@ class Stack:
         return number
 
     def state(self, service: str) -> str:
-        form = "{{if .State.Health}}{{.State.Health.Status}}{{else}}{{.State.Status}}{{end}}"
+        return self.inspected(
+            service, "{{if .State.Health}}{{.State.Health.Status}}{{else}}{{.State.Status}}{{end}}"
+        )
+
+    def restarts(self, service: str) -> str:
+        return self.inspected(service, "{{.RestartCount}}")
+
+    def inspected(self, service: str, form: str) -> str:
+        """Return what `docker inspect` says of a service's container, in Go's template language."""
         return said("docker", "inspect", "--format", form, self.container(service)) or "gone"
 
 
@@ -119,18 +129,14 @@ def stack(tmp_path_factory):
 
 
 def the_run(folder: Path, strategy: str) -> Run:
+    """Return the only run of a method in a folder."""
     (found,) = folder.glob(f"*-{strategy}")
     return Run.open(found)
 
 
 def test_all_services_become_healthy_and_the_three_sites_are_admitted(stack):
     for service in ("superlink", "proxy", "supernode-0", "supernode-1", "supernode-2"):
-        wait_for(
-            lambda service=service: stack.state(service) == "healthy",
-            service,
-            patience=300,
-            pause=2,
-        )
+        wait_for(lambda service=service: stack.state(service) == "healthy", service, pause=2)
     wait_for(
         lambda: stack("run", "--rm", "fedivon", "sites").count("online") == 3, "the sites", pause=2
     )
@@ -154,25 +160,15 @@ def test_a_run_leaves_its_folder_on_the_host(stack):
     assert "PM at the mean" in shown
     run = the_run(stack.folder / "runs", "fedivon")
     records = list(run.metrics())
-    assert [sorted(c["partition"] for c in record["clients"]) for record in records] == [
-        [0, 1, 2]
-    ] * 2
+    taking_part = [sorted(c["partition"] for c in record["clients"]) for record in records]
+    assert taking_part == [[0, 1, 2]] * 2
     assert (run.folder / "report.html").is_file() and run.folder.stat().st_uid == 1000
 
 
 def test_a_killed_node_comes_back_and_takes_part(stack):
-    before = said(
-        "docker", "inspect", "--format", "{{.RestartCount}}", stack.container("supernode-2")
-    )
+    before = stack.restarts("supernode-2")
     stack("exec", "-T", "supernode-2", "python3", "-c", KILL)
-    restarts = [
-        "docker",
-        "inspect",
-        "--format",
-        "{{.RestartCount}}",
-        stack.container("supernode-2"),
-    ]
-    wait_for(lambda: said(*restarts) != before, "the restart", pause=1)
+    wait_for(lambda: stack.restarts("supernode-2") != before, "the restart", pause=1)
     wait_for(lambda: stack.state("supernode-2") == "healthy", "the node", pause=2)
     wait_for(
         lambda: stack("run", "--rm", "fedivon", "sites").count("online") == 3, "the sites", pause=5
@@ -192,57 +188,42 @@ def test_only_the_proxy_is_reached_from_the_sites_network(stack):
 
 
 def test_the_insecure_profile_runs_by_itself(stack):
-    stack(
-        "--profile",
-        "insecure",
-        "run",
-        "--rm",
-        "insecure",
-        "run",
-        "quickstart",
-        "--strategy",
-        "fedavg",
-        *SHORT,
-    )
+    service = ["--profile", "insecure", "run", "--rm", "insecure"]
+    stack(*service, "run", "quickstart", "--strategy", "fedavg", *SHORT)
     assert len(list(the_run(stack.folder / "runs", "fedavg").metrics())) == 2
 
 
 def test_a_server_and_a_site_apart(stack, tmp_path_factory):
-    """As on two hosts: the site has its folder of keys, its file and the address, nothing else of the server's."""
+    """As on two hosts: of the server's, the site has its folder of keys and the address alone."""
     subnet = said(
         "docker", "network", "inspect", "bridge", "--format", "{{(index .IPAM.Config 0).Subnet}}"
     )
     gateway = str(ip_network(subnet)[1])  # an engine that was never started before does not say it
-    hosts = [tmp_path_factory.mktemp(name) for name in ("server", "site")]
-    words = {"FEDIVON_HOST": gateway, "FEDIVON_SITES": "north south"}
-    with Stack(hosts[0], "deploy/server.yml", **words) as server:
-        keys = hosts[0] / "deploy" / "keys" / "sites" / "north"
-        where = {"FEDIVON_SERVER": f"{gateway}:{server.environment['FEDIVON_PORT']}"}
+    here = tmp_path_factory.mktemp("server")
+    there = tmp_path_factory.mktemp("site")
+    with Stack(
+        here, "deploy/server.yml", FEDIVON_HOST=gateway, FEDIVON_SITES="north south"
+    ) as server:
         site = Stack(
-            hosts[1], "deploy/site.yml", FEDIVON_SITE="north", FEDIVON_PARTITION="0", **where
+            there,
+            "deploy/site.yml",
+            FEDIVON_SITE="north",
+            FEDIVON_PARTITION="0",
+            FEDIVON_SERVER=f"{gateway}:{server.environment['FEDIVON_PORT']}",
         )
-        shutil.copytree(keys, hosts[1] / "deploy" / "keys" / "site")
-        (hosts[1] / "deploy" / "data").mkdir()
-        shutil.copy(stack.folder / "data" / "clinic-0" / "site.npz", hosts[1] / "deploy" / "data")
+        keys = here / "deploy" / "keys" / "sites" / "north"
+        shutil.copytree(keys, there / "deploy" / "keys" / "site")
+        (there / "deploy" / "data").mkdir()
+        shutil.copy(stack.folder / "data" / "clinic-0" / "site.npz", there / "deploy" / "data")
         assert "north: admitted" in server(
             "run", "--rm", "fedivon", "sites", "--keys", "/keys", "--admit", "north"
         )
         with site:
             assert "nothing to fix" in site("run", "--rm", "doctor")
-            inside = site(
-                "exec",
-                "-T",
-                "supernode",
-                "find",
-                "/app",
-                "-name",
-                "*.key",
-                "-o",
-                "-name",
-                "site.npz",
-            )
+            private = ["-name", "*.key", "-o", "-name", "site.npz"]
+            inside = site("exec", "-T", "supernode", "find", "/app", *private)
             assert not inside.split(), "keys or data were built into the image"
             server("run", "--rm", "fedivon", "run", "sites", *SHORT, "data.clients=1")
             assert "north, round 2: trained on" in site.logs("supernode")
-    (record, _) = the_run(hosts[0] / "deploy" / "runs", "fedivon").metrics()
+    record, _ = the_run(here / "deploy" / "runs", "fedivon").metrics()
     assert [client["partition"] for client in record["clients"]] == [0]

@@ -1,4 +1,4 @@
-"""What goes wrong at one client, and what it costs: that client's reply, by name and reason, and nothing else."""
+"""What goes wrong at one client costs that client's reply, by name and reason, and nothing else."""
 
 import re
 
@@ -21,20 +21,24 @@ REASONS = {
 
 
 def test_bad_replies_cost_themselves_alone(federation, tmp_path):
-    """In round 2 two of eight clients are honest, which is the quorum; the others raise, send NaN, a wrong shape, a
-    negative precision or another model's posterior, or are slow. Then they come back."""
+    """In round 2 two of eight clients are honest, which is the quorum.
+
+    The others raise, send NaN, a wrong shape, a negative precision or another model's posterior, or
+    are slow. Then they come back.
+    """
     words = [
         *SMALL,
         "data.clients=8",
         "clients_per_round=null",
         "rounds=3",
         "model.factory=faulty:mlp",
+        "server.quorum=2",
+        "server.grace=8",
     ]
-    words += ["server.quorum=2", "server.grace=8"]
-    failure, folder, lines = launch(
-        federation, configuration(tmp_path, "demo", "fedivon", *words), nodes=8, at_once=2
-    )
-    assert failure is None, (failure, lines)
+    config = configuration(tmp_path, "demo", "fedivon", *words)
+    launched = launch(federation, config, nodes=8, at_once=2).completed()
+    folder = launched.folder
+    lines = launched.lines
     first, second, third = Run.open(folder).metrics()
     assert not first["dropped"] and len(first["clients"]) == 8
     assert third["merged"] and {0, 7} < {client["partition"] for client in third["clients"]}

@@ -9,9 +9,8 @@ import pytest
 from fedivon_app.cli.main import main
 from fedivon_app.federation.bundle import copy_app
 from fedivon_app.federation.sites import admit, remove, sites_of
-from fedivon_app.federation.superlink import PROJECT
 from fedivon_app.runs.folder import Run
-from tests.e2e.helpers import configuration, launch, wait_for
+from tests.e2e.helpers import PROJECT, configuration, launch, wait_for
 from tests.e2e.sites import NGINX, Sites
 
 pytestmark = pytest.mark.e2e
@@ -22,8 +21,9 @@ SMALL = [
     "rounds=2",
     "evaluation.clients_every=2",
     "server.node_timeout=300",
+    "evaluation.every=0",
+    "evaluation.final_samples=0",
 ]
-SMALL += ["evaluation.every=0", "evaluation.final_samples=0"]
 THEIRS = ["dataset=null", "data.source=nodes", "data.shape=[8,8,1]", "data.num_classes=10"]
 
 
@@ -33,7 +33,9 @@ def sites(tmp_path_factory):
         root = tmp_path_factory.mktemp("secured")
         clinics = ["clinic-0", "clinic-1"]
         assert main(["deal", "demo", "--to", str(root / "data"), "--site", *clinics]) == 0
-        sites = Sites(stack, root, clinics, ("former", "stranger"), root / "data")
+        sites = Sites(
+            stack, root, admitted=clinics, others=("former", "stranger"), data=root / "data"
+        )
         list(admit(sites.federation, sites.keys, ["former"]))
         list(remove(sites.federation, ["former"]))
         yield sites
@@ -42,28 +44,28 @@ def sites(tmp_path_factory):
 def test_secured_nodes_with_files_of_their_own_agree_with_the_simulation(
     sites, federation, tmp_path
 ):
-    """FedIvon; the server has no data. test_killed.py has it of BayesADMM, with a set that all have in common."""
+    """FedIvon, whose server has no data.
+
+    test_killed.py has it of BayesADMM, with a data set that all have in common.
+    """
     words = ["--superlink", sites.federation.address, "--ca", str(sites.keys / "server" / "ca.crt")]
     words += ["--strategy", "fedivon", "--runs", str(tmp_path / "nodes"), "--set", *SMALL, *THEIRS]
     assert main(["run", "demo", *words]) == 0
     (folder,) = (tmp_path / "nodes").iterdir()
     config = configuration(tmp_path / "simulated", "demo", "fedivon", *SMALL)
-    failure, simulated, lines = launch(federation, config, nodes=2)
-    assert failure is None, (failure, lines)
-    theirs, common = (list(Run.open(run).metrics()) for run in (folder, simulated))
+    simulated = launch(federation, config, nodes=2).completed().folder
+    theirs = list(Run.open(folder).metrics())
+    common = list(Run.open(simulated).metrics())
     assert not any(record["dropped"] for record in theirs)
-    assert [[client["num_examples"] for client in record["clients"]] for record in theirs] == [
-        [721, 721]
-    ] * 2
+    examples = [[client["num_examples"] for client in record["clients"]] for record in theirs]
+    assert examples == [[721, 721]] * 2
     assert "test" in common[-1]["gm"] and "test" not in theirs[-1]["gm"]
-    scores, same = (
-        record[-1]["gm"]["clients_before_training"]["by_client"] for record in (theirs, common)
-    )
+    scores = theirs[-1]["gm"]["clients_before_training"]["by_client"]
+    same = common[-1]["gm"]["clients_before_training"]["by_client"]
     assert [one["partition"] for one in scores] == [0, 1]
     assert [one["nll"] for one in scores] == pytest.approx([one["nll"] for one in same], rel=1e-4)
-    ended, wanted = (
-        Run.load(run / "checkpoint" / "round-000002")[0].posterior for run in (folder, simulated)
-    )
+    ended = Run.load(folder / "checkpoint" / "round-000002").payload.posterior
+    wanted = Run.load(simulated / "checkpoint" / "round-000002").payload.posterior
     np.testing.assert_allclose(ended.mean, wanted.mean, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(ended.precision, wanted.precision, rtol=1e-5)
 
@@ -72,10 +74,8 @@ def test_sites_are_listed_by_name(sites, capsys):
     words = ["--superlink", sites.federation.address, "--ca", str(sites.keys / "server" / "ca.crt")]
     assert main(["sites", *words]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()[2:]]
-    assert [(line[0], line[2]) for line in lines] == [
-        ("clinic-0", "online"),
-        ("clinic-1", "online"),
-    ]
+    assert {line[0]: line[2] for line in lines} == {"clinic-0": "online", "clinic-1": "online"}
+    assert len(lines) == 2
     assert main(["sites", *words, "--keys", str(sites.keys), "--admit", "clinic-1"]) == 0
     assert capsys.readouterr().out == "clinic-1: was admitted before\n"
 
@@ -124,8 +124,5 @@ class TestBehindTheProxy:
 
     def test_the_nodes_paths_are_answered_by_the_superlink(self, sites):
         assert sites.status("/health") == 200
-        assert sites.status("/v1/fleet/pull-messages") not in (
-            200,
-            403,
-            502,
-        )  # it wants a signed message
+        unsigned = sites.status("/v1/fleet/pull-messages")  # it wants a signed message
+        assert unsigned not in (200, 403, 502)

@@ -1,5 +1,7 @@
-"""Real `flwr run`s in the Ray simulation: the same seed, the same numbers, also if stopped and resumed; what is left
-behind; and personal models that outlive their run.
+"""Real `flwr run`s in the Ray simulation.
+
+The same seed gives the same numbers, also if stopped and resumed; what is left behind; and personal
+models that outlive their run.
 
 FedIvon with clients that go on from their own PMs (beta = 0); all four of them train, two report.
 """
@@ -15,11 +17,11 @@ import yaml
 
 from fedivon_app.cli.main import main
 from fedivon_app.federation.bundle import copy_app
-from fedivon_app.federation.superlink import BIN, PROJECT
+from fedivon_app.federation.superlink import BIN
 from fedivon_app.runs.folder import Run
 from fedivon_app.runs.personalise import kept_models, score_again
 from tests.e2e import helpers
-from tests.e2e.helpers import configuration, numbers, resume
+from tests.e2e.helpers import PROJECT, Launched, configuration, numbers, resume
 
 pytestmark = pytest.mark.e2e
 
@@ -39,15 +41,13 @@ SMALL += [
 SMALL += ["evaluation.clients_every=2", "run.checkpoint_every=1", "run.client_state=run"]
 
 
-def simulate(federation, runs: Path, *overrides: str, at_once: int = 1) -> tuple[Path, list[str]]:
+def simulate(federation, runs: Path, *overrides: str, at_once: int = 1) -> Launched:
     config = configuration(runs, "demo", "fedivon-personal", *SMALL, *overrides)
-    failure, folder, lines = helpers.launch(federation, config, 4, at_once)
-    assert failure is None, (failure, lines)
-    return folder, lines
+    return helpers.launch(federation, config, nodes=4, at_once=at_once).completed()
 
 
 @pytest.fixture(scope="module")
-def undisturbed(federation, tmp_path_factory) -> tuple[Path, list[str]]:
+def undisturbed(federation, tmp_path_factory) -> Launched:
     """As many clients as there are nodes, two of them at once."""
     return simulate(
         federation, tmp_path_factory.mktemp("undisturbed"), "data.clients=null", at_once=2
@@ -55,29 +55,29 @@ def undisturbed(federation, tmp_path_factory) -> tuple[Path, list[str]]:
 
 
 def test_a_run_leaves_its_folder(undisturbed):
-    folder, lines = undisturbed
+    folder = undisturbed.folder
     records = numbers(folder)
     assert [r["round"] for r in records] == [1, 2, 3, 4]
     assert all(len(r["clients"]) == 2 and r["merged"] and not r["dropped"] for r in records)
     assert set(records[1]["gm"]["test"]) == set(records[1]["gm"]["holdout"]) == {"mean", "mc"}
     assert records[1]["gm"]["clients_before_training"]["mean"]["accuracy"] >= 0
     assert records[-1]["gm"]["test"]["mc"]["samples"] == 8
-    assert [line for line in lines if line.startswith("round 4/4")]
+    assert [line for line in undisturbed.lines if line.startswith("round 4/4")]
     summary = json.loads((folder / "summary.json").read_text())
     assert (
         summary["status"] == "completed" and summary["final"]["test"] == records[-1]["gm"]["test"]
     )
     assert yaml.safe_load((folder / "settings.yaml").read_text())["data"]["clients"] == 4
     run = Run.open(folder)
-    assert [number for number, _ in run.checkpoints()] == [3, 4]
+    assert [saved.round for saved in run.checkpoints()] == [3, 4]
     scores = {
         r["round"]: r["gm"]["holdout"]["mc"]["nll"] for r in records if "holdout" in r.get("gm", {})
     }
-    assert run.best()["round"] == min(scores, key=scores.get)
+    assert run.best().round == min(scores, key=scores.get)
 
 
 def test_every_line_says_whose_model_and_when(undisturbed):
-    folder, _ = undisturbed
+    folder = undisturbed.folder
     records = list(Run.open(folder).metrics())
     assert [set(record.get("pm", {})) for record in records] == [
         set(),
@@ -92,19 +92,22 @@ def test_every_line_says_whose_model_and_when(undisturbed):
 
 
 def test_a_run_stopped_and_resumed_ends_with_the_same_numbers(federation, undisturbed, tmp_path):
-    """Stopped after round 2, with traces of a round 3 that a killed server left behind; one client at a time."""
-    folder, _ = simulate(federation, tmp_path, "run.stop_after=2")
+    """One client at a time; it is stopped after round 2.
+
+    Traces of a round 3 are there that a killed server left behind.
+    """
+    folder = simulate(federation, tmp_path, "run.stop_after=2").folder
     assert json.loads((folder / "summary.json").read_text())["status"] == "stopped"
     with open(folder / "metrics.jsonl", "a") as file:
         file.write(json.dumps(numbers(folder)[-1] | {"round": 3}) + '\n{"round": 4, "cl')
     (folder / "checkpoint" / ".round-000003.partial").mkdir()
     resume(federation, folder, 4)
-    assert numbers(folder) == numbers(undisturbed[0])
+    assert numbers(folder) == numbers(undisturbed.folder)
     assert json.loads((folder / "summary.json").read_text())["status"] == "completed"
 
 
 def test_what_is_on_disk_scores_as_it_did_in_the_run(undisturbed):
-    run = Run.open(undisturbed[0])
+    run = Run.open(undisturbed.folder)
     last = list(run.metrics())[-1]
     again = score_again(run)
     for whose, where in (("pm", "clients_after_training"), ("gm", "clients_before_training")):
@@ -127,7 +130,7 @@ def test_the_demo_command_compares_methods_and_exits_zero(tmp_path, capfd):
 
 
 def test_the_bundle_holds_the_settings(tmp_path):
-    """From a copy: Flower takes a folder's name for the app's, and refuses some (an underscore) that checkouts have."""
+    """From a copy: Flower takes a folder's name for the app's, and refuses an underscore in it."""
     app = copy_app(PROJECT, tmp_path / "fedivon")
     done = subprocess.run(
         [BIN / "flwr", "build", "--app", app],

@@ -1,13 +1,17 @@
 """The copy of the project that Flower is given."""
 
+import io
 import os
+import zipfile
 from pathlib import Path
 
 import pytest
 from flwr.cli.build import build_fab_from_disk
 
-from fedivon_app.federation.bundle import copy_app
-from fedivon_app.federation.superlink import LaunchError, SuperLink
+from fedivon_app.core.errors import FlowerError
+from fedivon_app.federation import superlink
+from fedivon_app.federation.bundle import PACKAGE, app_root, copy_app, working_folder
+from fedivon_app.federation.superlink import SuperLink
 
 PROJECT = """
 [project]
@@ -67,11 +71,65 @@ def test_what_is_ignored_is_not_even_looked_at(project, tmp_path, monkeypatch):
     )
 
 
-def test_a_folder_that_is_no_project_is_named(tmp_path, monkeypatch):
-    """As where the package was installed without its checkout."""
-    monkeypatch.setattr("fedivon_app.federation.superlink.PROJECT", tmp_path)
+@pytest.fixture
+def installed(tmp_path) -> Path:
+    """The package as a wheel leaves it: all of the app inside, and no checkout around it."""
+    package = tmp_path / "site-packages" / "fedivon_app"
+    texts = {
+        "pyproject.toml": PROJECT.replace('"app.', '"fedivon_app.'),
+        "__init__.py": "",
+        "server.py": "",
+        "client.py": "",
+        "strategies/fedavg.py": "",
+        "conf/experiment/demo.yaml": "rounds: 1",
+        "core/notes.md": "",
+        "core/table.json": "{}",
+        "core/__pycache__/a.pyc": "",
+        "weights.bin": "0",
+    }
+    for name, text in texts.items():
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).write_text(text)
+    return package
+
+
+def test_an_installed_package_becomes_an_app_in_the_form_of_a_checkout(installed, tmp_path):
+    assert app_root(installed) == installed
+    app = copy_app(app_root(installed), tmp_path / "copy")
+    files = {path.relative_to(app).as_posix() for path in app.rglob("*") if path.is_file()}
+    assert files == {
+        "pyproject.toml",
+        "fedivon_app/__init__.py",
+        "fedivon_app/server.py",
+        "fedivon_app/client.py",
+        "fedivon_app/strategies/fedavg.py",
+        "fedivon_app/conf/experiment/demo.yaml",
+        "fedivon_app/core/notes.md",
+        "fedivon_app/core/table.json",
+    }
+    names = zipfile.ZipFile(io.BytesIO(build_fab_from_disk(app))).namelist()
+    assert files <= set(names)
+
+
+def test_the_app_is_the_checkout_where_there_is_one(installed, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert working_folder(installed) == tmp_path
+    (installed.parent / "pyproject.toml").write_text('[project]\nname = "another"\n')
+    assert app_root(installed) == installed
+    (installed.parent / "pyproject.toml").write_text("not [ toml")
+    assert app_root(installed) == installed
+    (installed.parent / "pyproject.toml").write_text('[project]\nname = "fedivon"\n')
+    assert app_root(installed) == working_folder(installed) == installed.parent
+    assert app_root() == PACKAGE.parent
+
+
+def test_a_package_without_its_project_file_is_named(installed, monkeypatch):
+    (installed / "pyproject.toml").unlink()
+    with pytest.raises(FlowerError, match="there is no pyproject.toml of FedIvon in"):
+        app_root(installed)
+    monkeypatch.setattr(superlink, "app_root", lambda: installed)
     with (
         SuperLink("127.0.0.1:1") as link,
-        pytest.raises(LaunchError, match="there is no pyproject.toml in"),
+        pytest.raises(FlowerError, match="there is no pyproject.toml in"),
     ):
         link.submit({"experiment": "demo"})

@@ -15,7 +15,7 @@ from fedivon_app.federation.local_federation import free_port
 
 
 class Answer(BaseHTTPRequestHandler):
-    """A SuperLink behind its proxy: /health for everybody, control for nobody unless the server is `open`."""
+    """A SuperLink behind its proxy: /health for all, control for nobody unless it is `open`."""
 
     def do_GET(self):
         self.reply(self.server.health)

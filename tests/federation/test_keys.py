@@ -12,14 +12,14 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
 from fedivon_app.cli.main import main
-from fedivon_app.core.settings import SettingsError
+from fedivon_app.core.errors import SettingsError
 from fedivon_app.federation.keys import make_keys
 
 HOSTS = ["localhost", "127.0.0.1"]
 
 
 def greet(folder, authority, name):
-    """What a client that trusts this authority hears from a server of the folder, asked by this name."""
+    """What a client that trusts this authority hears from the folder's server by this name."""
     server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     server.load_cert_chain(folder / "server" / "server.crt", folder / "server" / "server.key")
     client = ssl.create_default_context(cafile=authority)

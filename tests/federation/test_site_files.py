@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedivon_app.cli.main import main
-from fedivon_app.core.settings import compose
+from fedivon_app.core.compose import compose
 from fedivon_app.datasets.loading import division
 from fedivon_app.datasets.npz import npz
 from fedivon_app.methods import settings_of
@@ -15,9 +15,10 @@ SITES = ["north", "south", "west"]
 def test_the_files_are_the_experiments_parts(tmp_path, capsys):
     assert main(["deal", "demo", "--to", str(tmp_path), "--site", *SITES]) == 0
     shown = capsys.readouterr().out.splitlines()
-    source, parts = division(
-        compose(settings_of, "demo", None, ["data.clients=3", "clients_per_round=3"]).data, 3, 0
-    )
+    settings = compose(settings_of, "demo", None, ["data.clients=3", "clients_per_round=3"])
+    divided = division(settings.data, 3, 0)
+    source = divided.source
+    parts = divided.split
     for number, site in enumerate(SITES):
         dealt = npz(path=tmp_path / site / "site.npz")
         np.testing.assert_array_equal(dealt.x_train, source.x_train[parts.train[number]])

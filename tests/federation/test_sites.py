@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedivon_app.cli.main import main
-from fedivon_app.core.settings import SettingsError
+from fedivon_app.core.errors import SettingsError
 from fedivon_app.federation import sites
 from fedivon_app.federation.keys import make_keys
 from fedivon_app.federation.sites import GONE, Site, _read, admit, remove

@@ -6,23 +6,31 @@ from types import SimpleNamespace
 
 import pytest
 from flwr.proto.control_pb2 import ListRunsResponse, StreamLogsResponse
-from flwr.proto.run_pb2 import Run, RunStatus
+from flwr.proto.run_pb2 import Run
+from flwr.proto.run_pb2 import RunStatus as FlowerStatus
 
+from fedivon_app.core.errors import FlowerError
 from fedivon_app.federation import superlink
-from fedivon_app.federation.superlink import LaunchError, SuperLink
+from fedivon_app.federation.superlink import RunEnd, SuperLink
 from fedivon_app.logs import MARK
+from fedivon_app.runs.status import RunStatus
 
-RUNNING = RunStatus(status="running")
-DONE = RunStatus(status="finished", sub_status="completed")
-FAILED = RunStatus(status="finished", sub_status="failed", details="no data")
+RUNNING = FlowerStatus(status="running")
+DONE = FlowerStatus(status="finished", sub_status="completed")
+FAILED = FlowerStatus(status="finished", sub_status="failed", details="no data")
+STOPPED = FlowerStatus(status="finished", sub_status="stopped")
+COMPLETED = RunEnd(RunStatus.COMPLETED)
 AWAY = ConnectionError("Connection refused")
 
 
 @pytest.fixture
 def link(monkeypatch):
-    """A link whose SuperLink tells of run 7 what `link.answers` has, in turn; an exception among them is raised, None
-    stands for a run that it does not know. `link.said` is what the run says, each part at its time; an exception ends
-    the stream. `link.asked` are the commands of `flwr` that were called."""
+    """A link whose SuperLink tells of run 7 what `link.answers` has, in turn.
+
+    An exception among them is raised, None stands for a run that it does not know. `link.said` is
+    what the run says, each part at its time; an exception ends the stream. `link.asked` are the
+    commands of `flwr` that were called.
+    """
     clock = SimpleNamespace(
         now=0.0, monotonic=lambda: clock.now, sleep=lambda s: setattr(clock, "now", clock.now + s)
     )
@@ -64,7 +72,7 @@ def link(monkeypatch):
 
 def test_a_superlink_that_is_away_for_a_while_does_not_end_the_run(link):
     link.answers = [RUNNING, AWAY, AWAY, RUNNING, DONE]
-    assert link.run({"experiment": "demo"}) is None
+    assert link.run({"experiment": "demo"}) == COMPLETED
     assert "stop" not in link.asked
 
 
@@ -76,11 +84,11 @@ def test_every_line_is_shown_once_and_whole_although_the_connection_was_lost(lin
     ]
     link.said += [(2.5, ConnectionError("reset")), (3.0, f"{MARK}completed\n")]
     shown = []
-    assert link.run({"experiment": "demo"}, show=shown.append) is None
+    assert link.run({"experiment": "demo"}, show=shown.append) == COMPLETED
     assert shown == ["round 1/2", "round 2/2", "completed"]
     link.answers = [RUNNING, DONE]
     link.verbose = True
-    assert link.run({"experiment": "demo"}, show=shown.append) is None
+    assert link.run({"experiment": "demo"}, show=shown.append) == COMPLETED
     assert shown[3:] == ["INFO : Flower's own", "round 1/2", "round 2/2", "completed"]
 
 
@@ -98,7 +106,7 @@ def test_an_error_where_lines_are_shown_is_not_taken_for_the_superlinks(link):
 def test_one_that_stays_away_is_named_and_its_run_is_left_alone(link):
     link.answers = [RUNNING, *[AWAY] * 1000]
     with pytest.raises(
-        LaunchError, match="the SuperLink at 127.0.0.1:1 does not answer: Connection refused"
+        FlowerError, match="the SuperLink at 127.0.0.1:1 does not answer: Connection refused"
     ):
         link.run({"experiment": "demo"})
     assert "stop" not in link.asked
@@ -106,10 +114,21 @@ def test_one_that_stays_away_is_named_and_its_run_is_left_alone(link):
 
 def test_how_a_run_ended_is_told(link):
     link.answers = [RUNNING, FAILED]
-    assert link.run({"experiment": "demo"}) == "no data"
-    link.answers = [None]
-    with pytest.raises(LaunchError, match="knows no run 7"):
-        link.status("7")
+    end = link.run({"experiment": "demo"})
+    assert end == RunEnd(RunStatus.FAILED, "no data") and end.failed
+    link.answers = [RUNNING, STOPPED, DONE, None]
+    assert link.end_of("7") is None
+    end = link.end_of("7")
+    assert end == RunEnd(RunStatus.STOPPED, "finished:stopped") and end.failed
+    assert link.end_of("7") == COMPLETED and not COMPLETED.failed
+    with pytest.raises(FlowerError, match="knows no run 7"):
+        link.end_of("7")
+
+
+def test_flowers_own_words_before_a_runs_are_left_out(link):
+    told = f"Simulation failed with exception: {FAILED.details}"
+    link.answers = [FlowerStatus(status="finished", sub_status="failed", details=told)]
+    assert link.run({"experiment": "demo"}).text == "no data"
 
 
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt(), SystemExit(143)])
@@ -123,5 +142,5 @@ def test_who_is_interrupted_stops_the_run(link, interruption, reading):
 
 
 def test_what_flower_refuses_is_an_error(link):
-    with pytest.raises(LaunchError, match="`flwr supernode` failed: Connection refused"):
+    with pytest.raises(FlowerError, match="`flwr supernode` failed: Connection refused"):
         link.unregister(5)

@@ -2,16 +2,16 @@
 
 import pytest
 
-from fedivon_app.report import plots
+from fedivon_app.report import figure_files
 
 
 @pytest.fixture
 def pngs():
-    """For a test that looks at the PNGs; the others go without, for they take as long as the rest of a page."""
+    """For a test that looks at the PNGs, which take as long as the rest of a page."""
 
 
 @pytest.fixture
 def quick(request, monkeypatch):
     """Pages without their PNGs, unless the test asks for them."""
     if "pngs" not in request.fixturenames:
-        monkeypatch.setattr(plots, "png", lambda figure, path, legend=(): None)
+        monkeypatch.setattr(figure_files, "png", lambda figure, path, legend=(): None)

@@ -3,7 +3,7 @@
 import json
 from html.parser import HTMLParser
 
-from fedivon_app.core.settings import compose
+from fedivon_app.core.compose import compose
 from fedivon_app.methods import settings_of
 from fedivon_app.runs.folder import Run
 
@@ -11,7 +11,7 @@ VOID = {"meta", "link", "input", "br", "hr", "img"}
 
 
 class Page(HTMLParser):
-    """What a test asks of a page: its addresses, ids, text and tables; and that every element is closed."""
+    """What a test asks of a page, all of whose elements must be closed."""
 
     def __init__(self, text):
         super().__init__()

@@ -1,4 +1,4 @@
-"""The pages in a real browser: no error, no request, no sideways scrolling, readable in light and dark."""
+"""Pages in a real browser: no error, no request, no sideways scrolling, in light and dark."""
 
 import base64
 import fcntl
@@ -12,9 +12,9 @@ import time
 
 import pytest
 
-from fedivon_app.core.settings import compose
+from fedivon_app.core.compose import compose
 from fedivon_app.methods import settings_of
-from fedivon_app.report.writing import write_comparison, write_report
+from fedivon_app.report.pages import write_comparison, write_report
 from fedivon_app.runs.folder import Run
 
 CHROMIUM = shutil.which("chromium")
@@ -31,10 +31,13 @@ FLAGS = [
 
 
 class Browser:
-    """Chromium, spoken to by the DevTools protocol over a pair of pipes: JSON messages that end in a zero byte."""
+    """Chromium, spoken to by the DevTools protocol over a pair of pipes.
+
+    Messages are JSON, and end in a zero byte.
+    """
 
     def __init__(self, profile):
-        # Chromium reads from descriptor 3 and writes to descriptor 4; the copies stay clear of both.
+        # Chromium reads from descriptor 3 and writes to 4; the copies stay clear of both.
         (theirs_in, self.write_to) = os.pipe()
         (self.read_from, theirs_out) = os.pipe()
         theirs = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in (theirs_in, theirs_out)]
@@ -90,7 +93,7 @@ class Browser:
         return message
 
     def open(self, path, width, scheme, scripts=True):
-        """Loads a page at a width and colour scheme; gives the events until it has loaded and settled."""
+        """Load a page at a width and colour scheme, and return the events until it has settled."""
         self.events.clear()
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self("Emulation.setEmulatedMedia", features=features)
@@ -119,10 +122,9 @@ class Browser:
 
     def click(self, selector):
         """Presses the mouse in the middle of an element, as a person would."""
-        box = f"document.querySelector({selector!r}).getBoundingClientRect()"
-        self.value(
-            f"document.querySelector({selector!r}).scrollIntoView({{block: 'center', behavior: 'instant'}})"
-        )
+        element = f"document.querySelector({selector!r})"
+        self.value(f"{element}.scrollIntoView({{block: 'center', behavior: 'instant'}})")
+        box = f"{element}.getBoundingClientRect()"
         place = self.value(f"(b => [b.x + b.width / 2, b.y + b.height / 2])({box})")
         for kind in ("mousePressed", "mouseReleased"):
             where = {"x": place[0], "y": place[1], "button": "left", "clickCount": 1}
@@ -205,7 +207,7 @@ def uncertainty() -> dict:
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """A report and a comparison of three groups, one of which failed and one of which has a very long name."""
+    """A report, and a comparison of three groups: one has failed, one has a very long name."""
     folder = tmp_path_factory.mktemp("pages")
     runs = []
     for ess, seed in ((500, 0), (500, 1), (50, 0), (5, 0)):
@@ -252,7 +254,8 @@ def test_page_opens_without_complaint(browser, pages, kind, width, scheme):
     assert browser.value(
         f"{tables}.every(t => t.parentElement.getBoundingClientRect().right <= innerWidth)"
     )
-    seen = "[...document.querySelectorAll('figure')].map(f => f.getBoundingClientRect()).filter(b => b.width)"
+    boxes = "[...document.querySelectorAll('figure')].map(f => f.getBoundingClientRect())"
+    seen = f"{boxes}.filter(b => b.width)"
     assert browser.value(f"{seen}.length") >= 14
     assert browser.value(
         f"{seen}.every(b => b.width >= 300 && b.right <= innerWidth && b.height > 150)"
@@ -293,7 +296,8 @@ def contrast(one: str, other: str) -> float:
 
 def test_axes_switch_between_rounds_and_bytes_without_scripts(browser, pages):
     browser.open(pages["report"], 1280, "light", scripts=False)
-    shown = "[...document.querySelectorAll('.switch > div')].map(side => side.getClientRects().length > 0)"
+    sides = "[...document.querySelectorAll('.switch > div')]"
+    shown = f"{sides}.map(side => side.getClientRects().length > 0)"
     assert browser.value(shown) == [True, False]
     browser.click("label[for=axis-1]")
     assert browser.value(shown) == [False, True]

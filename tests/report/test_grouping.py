@@ -2,8 +2,10 @@
 
 import pytest
 
-from fedivon_app.report.grouping import Outcome, grouped
-from fedivon_app.report.writing import write_comparison
+from fedivon_app.core.errors import UserError
+from fedivon_app.report.grouping import grouped
+from fedivon_app.report.pages import write_comparison
+from fedivon_app.report.results import RunResults
 from tests.report.pages import new_run
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -17,18 +19,18 @@ def test_groups_are_runs_that_differ_in_the_seed_alone(tmp_path):
             tmp_path / "elsewhere", seed=1, sets=["merge.weighting=size", "run.checkpoint_every=3"]
         ),
     ]
-    groups, named_by = grouped([Outcome.read(run) for run in runs])
-    assert [(g.label, [o.run.settings.seed for o in g.outcomes]) for g in groups] == [
+    found = grouped([RunResults.read(run) for run in runs])
+    assert [(g.label, [one.settings.seed for one in g.results]) for g in found.groups] == [
         ("size", [0, 1]),
         ("equal", [0]),
     ]
-    assert named_by == "Groups are named by merge.weighting."
+    assert found.named_by == "Groups are named by merge.weighting."
 
 
 def label(tmp_path, *kinds):
     runs = [new_run(tmp_path, strategy=strategy, sets=sets) for strategy, *sets in kinds]
-    groups, named_by = grouped([Outcome.read(run) for run in runs])
-    return [group.label for group in groups], named_by
+    found = grouped([RunResults.read(run) for run in runs])
+    return [group.label for group in found.groups], found.named_by
 
 
 def test_names_of_groups_begin_with_the_strategy_where_it_differs(tmp_path):
@@ -77,14 +79,14 @@ def test_names_of_groups_leave_out_what_follows_from_another_setting(tmp_path):
 
 
 def test_given_names_are_of_runs_or_of_groups(tmp_path):
-    outcomes = [
-        Outcome.read(new_run(tmp_path, seed=s, sets=[f"client.ess={e}"]))
+    results = [
+        RunResults.read(new_run(tmp_path, seed=s, sets=[f"client.ess={e}"]))
         for e in (5, 6)
         for s in (0, 1)
     ]
-    assert [g.label for g in grouped(outcomes, ["a", "b"])[0]] == ["a", "b"]
-    assert [g.label for g in grouped(outcomes, ["a", "a", "b", "c"])[0]] == ["a", "b", "c"]
-    with pytest.raises(ValueError, match="3 names for 4 runs in 2 groups"):
-        grouped(outcomes, ["a", "b", "c"])
-    with pytest.raises(ValueError, match="at least one run"):
+    assert [g.label for g in grouped(results, ["a", "b"]).groups] == ["a", "b"]
+    assert [g.label for g in grouped(results, ["a", "a", "b", "c"]).groups] == ["a", "b", "c"]
+    with pytest.raises(UserError, match="3 names for 4 runs in 2 groups"):
+        grouped(results, ["a", "b", "c"])
+    with pytest.raises(UserError, match="at least one run"):
         write_comparison([], tmp_path)

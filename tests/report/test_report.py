@@ -1,4 +1,4 @@
-"""Pages of runs: the numbers are the files', groups are told apart by their settings, what is missing does no harm."""
+"""Pages of runs: the numbers are the files', and what is missing does no harm."""
 
 import json
 import re
@@ -10,19 +10,22 @@ from statistics import fmean, stdev
 import numpy as np
 import pytest
 
-from fedivon_app.core.settings import compose
+from fedivon_app.core.compose import compose
 from fedivon_app.methods import settings_of
+from fedivon_app.report import assets, plots
 from fedivon_app.report import html as template
-from fedivon_app.report import plots
-from fedivon_app.report.grouping import Outcome, grouped
-from fedivon_app.report.writing import command, plot_learning, write_comparison, write_report
+from fedivon_app.report.chapters.settings import command
+from fedivon_app.report.grouping import grouped
+from fedivon_app.report.pages import plot_learning, write_comparison, write_report
+from fedivon_app.report.results import RunResults
+from fedivon_app.report.style import COLOURS, COLOURS_DARK, Key, look
 from fedivon_app.runs.folder import Run
 from tests.report.pages import Page, assessed, new_run, read, record, scored, scores
 
 pytestmark = pytest.mark.usefixtures("quick")
 
 
-def test_a_full_run_has_every_section_and_figure(tmp_path, pngs):
+def test_a_full_run_has_every_chapter_and_figure(tmp_path, pngs):
     run = new_run(tmp_path, scored(), uncertainty=assessed())
     path = write_report(run)
     assert path == run.folder / "report.html"
@@ -208,7 +211,8 @@ def test_comparison_has_mean_and_deviation_over_seeds_and_marks_the_best(tmp_pat
     ]
     runs += [new_run(tmp_path, scored(0.6, nll=0.95), sets=["client.ess=7"])]
     page = read(write_comparison(runs, tmp_path / "compare", ["many", "one"]))
-    # mean of 50, 53, 59 is 54 and their deviation sqrt((16 + 1 + 25) / 2); of 1, 1.2, 1.1 it is 1.1 and 0.1
+    # mean of 50, 53, 59 is 54 and their deviation sqrt((16 + 1 + 25) / 2);
+    # of 1, 1.2, 1.1 it is 1.1 and 0.1
     assert page.row("many", "at the mean") == [
         "many",
         "at the mean",
@@ -230,10 +234,9 @@ def test_comparison_has_mean_and_deviation_over_seeds_and_marks_the_best(tmp_pat
 
 
 def test_what_reads_the_same_is_as_good():
-    rows = [
-        [template.score(values)] for values in ([0.5001], [0.5, 0.5004], [0.5009, 0.5011], [0.7])
-    ]
-    template.mark_best(rows, 0, high=False, alike=[0] * 4)
+    values = ([0.5001], [0.5, 0.5004], [0.5009, 0.5011], [0.7])
+    plain = [[template.score_cell(one)] for one in values]
+    rows = template.mark_best(plain, 0, high=False, alike=[0] * 4)
     assert [row[0].best for row in rows] == [True, True, False, False]
     assert [row[0].text for row in rows] == ["0.5001", "0.500 ± 0.000", "0.501 ± 0.000", "0.7000"]
 
@@ -261,8 +264,8 @@ def test_failed_runs_are_listed_and_left_out_of_means(tmp_path):
     assert page.row("bad", "failed")[2:] == [template.NOTHING] * 4 + ["0", template.NOTHING]
     assert page.row("good", "failed", "2")[-1] == "round 2: NaN"
     assert page.row("bad", "failed", "0")[-1] == "round 1: bad"
-    groups, _ = grouped([Outcome.read(run) for run in runs])
-    assert [len(group.outcomes) for group in groups] == [2, 0]
+    groups = grouped([RunResults.read(run) for run in runs]).groups
+    assert [len(group.results) for group in groups] == [2, 0]
 
 
 def test_curves_are_means_at_the_rounds_that_all_runs_have(tmp_path, monkeypatch):
@@ -295,7 +298,7 @@ def test_histograms_on_different_edges_are_averaged_by_share():
         {"edges": [0, 1, 2], "in": [1.0, 0.0]},
         {"edges": [0, 2, 4], "in": [0.5, 0.5], "out": [0.0, 1.0]},
     ]
-    shares = plots.Shares.mean("", 0, runs)
+    shares = plots.Shares.mean(Key("", 0), runs)
     np.testing.assert_allclose((shares.edges[1:], shares.inside), ((2, 4), (0.75, 0.25)))
     assert shares.outside is None
 
@@ -352,16 +355,14 @@ def luminance(colour):
     )
 
 
-@pytest.mark.parametrize(
-    ("colours", "paper"), [(plots.COLOURS, "#ffffff"), (plots.COLOURS_DARK, "#15181d")]
-)
+@pytest.mark.parametrize(("colours", "paper"), [(COLOURS, "#ffffff"), (COLOURS_DARK, "#15181d")])
 def test_colours_stand_out_from_the_page(colours, paper):
-    assert f"--paper: {paper}" in template.CSS
+    assert f"--paper: {paper}" in assets.CSS
     for colour in colours:
         low, high = sorted((luminance(colour), luminance(paper)))
         assert (high + 0.05) / (low + 0.05) >= 3
 
 
 def test_every_group_of_a_sweep_looks_different():
-    looks = [plots.look(style) for style in range(24)]
-    assert all(a[:2] != b[:2] for a, b in combinations(looks, 2))
+    looks = [look(style) for style in range(24)]
+    assert all((a.colour, a.dash) != (b.colour, b.dash) for a, b in combinations(looks, 2))

@@ -8,7 +8,8 @@ from flwr.app import RecordDict
 
 from fedivon_app.cli.main import main
 from fedivon_app.core import client_scores
-from fedivon_app.core.settings import SettingsError, compose
+from fedivon_app.core.errors import SettingsError
+from fedivon_app.core.compose import compose
 from fedivon_app.datasets.loading import partition_of
 from fedivon_app.datasets.sources import DataError, load
 from fedivon_app.methods import method, settings_of

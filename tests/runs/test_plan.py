@@ -1,20 +1,23 @@
-"""Sweeps: what is to be run, what is left of it, and that it is run, by a federation that only pretends to."""
+"""Sweeps: what is to be run, what is left of it, and that it is run, by a pretended federation."""
 
 import json
 import shlex
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedivon_app.cli.main import main
-from fedivon_app.core.settings import SettingsError, compose
+from fedivon_app.core.compose import compose
+from fedivon_app.core.errors import SettingsError
+from fedivon_app.core.text import duration
 from fedivon_app.federation import run_queue as series
+from fedivon_app.federation.superlink import RunEnd
 from fedivon_app.methods import settings_of
 from fedivon_app.runs.catalogue import find
 from fedivon_app.runs.folder import Run
 from fedivon_app.runs.plan import (
-    duration,
     folder_name,
     identity_of,
     left,
@@ -26,6 +29,7 @@ from fedivon_app.runs.plan import (
     sweep_axes,
     unweighted_rules,
 )
+from fedivon_app.runs.status import RunStatus
 
 SCORES = {"accuracy": 0.5, "nll": 1.25, "ece": 0.1, "brier": 0.6}
 SMALL = ["rounds=3", "data.clients=4", "clients_per_round=2"]
@@ -45,13 +49,13 @@ def record(server_round, accuracy=0.5):
 
 
 def make(config, rounds=None, status=None, detail=""):
-    """A run as the server would have left it after these rounds; without a summary where it has no status."""
+    """A run as the server would have left it after these rounds; no summary without a status."""
     if "resume" in config:
         run = Run.open(config["resume"])
     else:
-        run = Run.create(
-            compose(settings_of, config["experiment"], config["strategy"], config["set"])
-        )
+        composed = compose(settings_of, config["experiment"], config["strategy"], config["set"])
+        folder = config.get("folder")
+        run = Run.create(composed, folder=Path(folder) if folder else None)
     done = len(list(run.metrics()))
     for server_round in range(done + 1, (run.settings.rounds if rounds is None else rounds) + 1):
         run.append(record(server_round, 0.5 + run.settings.seed / 10))
@@ -190,11 +194,11 @@ def test_what_is_left_to_do(tmp_path):
     assert steps[2].config == {"resume": str(interrupted.folder)}
     assert steps[4].config == plans[4].config
     assert steps[3].found.status == "failed" and steps[3].found.detail == "round 2: diverged"
-    assert [step.action for step in next_steps(plans, find([tmp_path]), again_failed=True)][
-        3
-    ] == "start"
+    again = next_steps(plans, find([tmp_path]), again_failed=True)
+    assert again[3].action == "start"
     assert overview(steps) == (
-        "5 runs: 1 completed before, 2 to go on with, 1 failed before (--again-failed runs them again)"
+        "5 runs: 1 completed before, 2 to go on with, "
+        "1 failed before (--again-failed runs them again)"
     )
     assert overview(steps[4:]) == "1 run"
 
@@ -226,7 +230,7 @@ def test_times():
 
 
 class Pretended:
-    """In place of a Federation: makes the run's folder as the server would; the numbers in `fails` fail."""
+    """In place of a Federation: makes runs' folders as the server would; those in `fails` fail."""
 
     started = 0
     calls: tuple = ()
@@ -248,27 +252,26 @@ class Pretended:
         if failure is KeyboardInterrupt:
             make(config, rounds=1)
             raise KeyboardInterrupt
-        run = make(
+        make(
             config,
             rounds=1 if failure else None,
             status="failed" if failure else "completed",
-            detail=failure,
+            detail=failure or "",
         )
-        show(f"demo, {run.settings.strategy}, seed 0; run folder {run.folder}")
         show("round 1/3  train loss 1")
         show("round 3/3  train loss 0")
-        return failure and f"Simulation failed with exception: {failure}"
+        return RunEnd(RunStatus.FAILED if failure else RunStatus.COMPLETED, failure or "")
 
 
 @pytest.fixture
 def federation(monkeypatch):
-    """The pretended one, and a page that is written fast and holds the folders of the runs that it compares."""
+    """The pretended one, and a page that is written fast: the folders of the runs in it."""
 
     def write_comparison(runs, folder):
         (folder / "compare.html").write_text("\n".join(str(run.folder) for run in runs))
         return folder / "compare.html"
 
-    monkeypatch.setattr("fedivon_app.report.writing.write_comparison", write_comparison)
+    monkeypatch.setattr("fedivon_app.report.pages.write_comparison", write_comparison)
     monkeypatch.setattr(series, "Federation", Pretended)
     Pretended.started = 0
     Pretended.calls = ()
@@ -306,7 +309,7 @@ def test_the_same_command_goes_on_where_it_stopped(federation, tmp_path, capsys)
     assert "3 runs: 1 completed before, 1 to go on with" in shown
     assert [list(config) for config in federation.calls] == [
         ["resume"],
-        ["experiment", "strategy", "set"],
+        ["experiment", "strategy", "set", "folder"],
     ]
     assert "2/3 client.epochs=2, going on ..." in shown
     assert len(find([tmp_path])) == 3

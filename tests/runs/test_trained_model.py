@@ -10,7 +10,8 @@ from fedivon_app.cli.main import main
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.metrics import classification
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.core.settings import SettingsError, compose
+from fedivon_app.core.errors import SettingsError
+from fedivon_app.core.compose import compose
 from fedivon_app.datasets.sources import DataError, load
 from fedivon_app.methods import settings_of
 from fedivon_app.runs.folder import Run

@@ -8,7 +8,8 @@ import pytest
 from fedivon_app.core.metrics import auroc, classification, uncertainty
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.predict import predict_samples
-from fedivon_app.core.settings import SettingsError, compose
+from fedivon_app.core.errors import SettingsError
+from fedivon_app.core.compose import compose
 from fedivon_app.datasets.loading import partition_of, tensors
 from fedivon_app.datasets.resize import fit
 from fedivon_app.datasets.sources import DataError, load
@@ -134,7 +135,7 @@ def test_a_point_has_one_way_and_dropout_has_two(tmp_path):
 def test_what_cannot_be_judged_is_named(tmp_path, run):
     with pytest.raises(DataError, match="the very data that the model was trained for"):
         assess(run, ood="digits")
-    with pytest.raises(DataError, match="there is no source 'mnnist'"):
+    with pytest.raises(SettingsError, match="there is no data source 'mnnist'"):
         assess(run, ood="mnnist")
     with pytest.raises(DataError, match=r"the ood source synthetic: its inputs are 60 \(float32\)"):
         assess(run, ood="synthetic")

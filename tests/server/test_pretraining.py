@@ -5,7 +5,8 @@ import pytest
 
 from fedivon_app.core.metrics import classification
 from fedivon_app.core.predict import predict_mean
-from fedivon_app.core.settings import SettingsError, compose
+from fedivon_app.core.errors import SettingsError
+from fedivon_app.core.compose import compose
 from fedivon_app.datasets.loading import division, tensors
 from fedivon_app.methods import method, settings_of
 from fedivon_app.server.pretraining import examples, pretrain
@@ -62,7 +63,7 @@ def test_it_ends_when_the_validation_accuracy_no_longer_rises(caplog):
 def test_its_examples_are_a_fraction_and_validation_is_apart():
     settings = settings_with("data.holdout=100", "pretraining.validation=0.2")
     source, train, validation = examples(settings)
-    _, split = division(settings.data, 10, settings.seed)
+    split = division(settings.data, 10, settings.seed).split
     pool = len(source.y_train) - 100
     assert len(train) + len(validation) == int(0.3 * pool)
     assert len(validation) == int(0.2 * int(0.3 * pool))

@@ -11,9 +11,10 @@ from fedivon_app.core.codec import Payload
 from fedivon_app.core.metrics import classification
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.predict import predict_mean
-from fedivon_app.core.settings import SettingsError, compose
+from fedivon_app.core.errors import SettingsError
+from fedivon_app.core.compose import compose
 from fedivon_app.methods import settings_of
-from fedivon_app.report.writing import plot_learning
+from fedivon_app.report.pages import plot_learning
 from fedivon_app.runs.folder import Run
 from fedivon_app.server.evaluation import Evaluator
 from fedivon_app.server_app import _run, main, prepare, progress
@@ -35,7 +36,7 @@ def test_held_out_examples_are_nobodys():
     from fedivon_app.datasets.loading import division
 
     settings = demo("data.holdout=100")
-    _, split = division(settings.data, 20, 0)
+    split = division(settings.data, 20, 0).split
     parts = prepare(settings)[1].parts
     assert len(parts["holdout"][1]) == 100
     assert not set(split.holdout) & set(np.concatenate(split.train))

@@ -10,7 +10,9 @@ from fedivon_app.core.client_scores import to_metrics
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.metrics import Tally
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.core.settings import ClientSettings, SettingsError, compose, validate
+from fedivon_app.core.settings import ClientSettings
+from fedivon_app.core.errors import SettingsError
+from fedivon_app.core.compose import compose, validate
 from fedivon_app.methods import method, settings_of
 from fedivon_app.strategies.aggregation import RULES as MERGING
 from fedivon_app.strategies.base import learning_rate

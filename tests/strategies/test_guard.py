@@ -15,7 +15,7 @@ from fedivon_app.core.dense import Dense
 from fedivon_app.core.metrics import classification
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.predict import predict_moments
-from fedivon_app.core.settings import compose
+from fedivon_app.core.compose import compose
 from fedivon_app.datasets.loading import tensors
 from fedivon_app.methods import method, settings_of
 from fedivon_app.server.setup import prepare

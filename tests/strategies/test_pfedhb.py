@@ -9,7 +9,8 @@ from torch.nn.functional import softplus
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.meanfield import inverse_softplus
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.core.settings import SettingsError, compose
+from fedivon_app.core.errors import SettingsError
+from fedivon_app.core.compose import compose
 from fedivon_app.methods import method, settings_of
 from fedivon_app.strategies.aggregation import aggregate
 from fedivon_app.strategies.replies import Reply

@@ -1,9 +1,9 @@
-"""The section on personal models."""
+"""The chapter on personal models."""
 
 import pytest
 
 from fedivon_app.core.client_scores import spread
-from fedivon_app.report.writing import write_comparison, write_report
+from fedivon_app.report.pages import write_comparison, write_report
 from tests.report.pages import Page, new_run, record, scored, scores
 
 pytestmark = pytest.mark.usefixtures("quick")

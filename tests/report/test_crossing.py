@@ -1,4 +1,4 @@
-"""Methods under the same conditions: which groups are such a crossing, what is drawn of it, and when."""
+"""Methods under the same conditions: which groups are a crossing, and what is drawn of it."""
 
 import re
 from html import unescape
@@ -7,37 +7,38 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
-from fedivon_app.report import plots
-from fedivon_app.report.grouping import Outcome, crossed, grouped
-from fedivon_app.report.writing import write_comparison, write_report
+from fedivon_app.report import condition_plot, figure_files, plots
+from fedivon_app.report.grouping import crossed, grouped
+from fedivon_app.report.pages import write_comparison, write_report
+from fedivon_app.report.results import RunResults
 from tests.report.pages import Page, new_run, record, scores
 
 METHODS = ("fedavg", "fedivon", "pfedhb")
-GRID = [(f"clients_per_round={c}", f"data.a={a}") for c, a in product((5, 10), (0, 0.5))]
+GRID = [(f"clients_per_round={c}", f"data.options.a={a}") for c, a in product((5, 10), (0, 0.5))]
 NAMES = ["clients_per_round=5, a=0", "clients_per_round=5, a=0.5", "clients_per_round=10, a=0"]
 NAMES += ["clients_per_round=10, a=0.5"]
 
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """What the section gives to be drawn: by title, the conditions and the lines."""
+    """What the chapter gives to be drawn: by title, the conditions and the lines."""
     found = {}
 
     def draw(title, y, conditions, lines):
         found[title] = conditions, lines
         return plots.Figure()
 
-    monkeypatch.setattr(plots, "by_condition", draw)
-    monkeypatch.setattr(plots, "png", lambda figure, path, legend=(): None)
+    monkeypatch.setattr(condition_plot, "by_condition", draw)
+    monkeypatch.setattr(figure_files, "png", lambda figure, path, legend=(): None)
     return found
 
 
 def crossing(runs):
-    return crossed(grouped([Outcome.read(run) for run in runs])[0])
+    return crossed(grouped([RunResults.read(run) for run in runs]).groups)
 
 
 def models(pm=None, central=None, clients=None):
-    """A round's record with the accuracy of the PMs and of the GM, centrally and on the clients' test parts."""
+    """A round's record with accuracies: of the PMs, and of the GM centrally and on the clients."""
 
     def over(
         accuracy,
@@ -66,7 +67,10 @@ def test_methods_and_conditions_come_in_their_order_and_seeds_fall_together(tmp_
     assert list(found.methods) == list(METHODS)
     for method, groups in found.methods.items():
         assert [group.settings.strategy for group in groups] == [method] * 4
-        cells = [(g.settings.clients_per_round, g.settings.data.a, len(g.outcomes)) for g in groups]
+        cells = [
+            (g.settings.clients_per_round, g.settings.data.options["a"], len(g.results))
+            for g in groups
+        ]
         assert cells == [(5, 0, 2), (5, 0.5, 2), (10, 0, 2), (10, 0.5, 2)]
 
 
@@ -83,7 +87,7 @@ def test_a_method_that_lacks_a_condition_has_none_there(tmp_path):
 
 
 def test_what_methods_do_by_themselves_under_a_condition_does_not_matter(tmp_path):
-    sets = [("data.a=0",), ("data.a=1", "client.epochs=7")]
+    sets = [("data.options.a=0",), ("data.options.a=1", "client.epochs=7")]
     found = crossing(grid(tmp_path, ("fedavg", "fedivon"), sets))
     assert found.conditions == ["a=0", "a=1"]
 
@@ -133,13 +137,19 @@ def test_what_is_drawn_are_the_means_over_seeds_and_their_deviation(tmp_path, dr
     }
     runs = [
         new_run(
-            tmp_path, [earlier(one), models(*one)], seed=seed, strategy=method, sets=[f"data.a={a}"]
+            tmp_path,
+            [earlier(one), models(*one)],
+            seed=seed,
+            strategy=method,
+            sets=[f"data.options.a={a}"],
         )
         for (method, a), seeds in given.items()
         for seed, one in enumerate(seeds)
     ]
     runs.append(
-        new_run(tmp_path, [models(0.99, 0.99)], "failed", strategy="fedivon", sets=["data.a=1"])
+        new_run(
+            tmp_path, [models(0.99, 0.99)], "failed", strategy="fedivon", sets=["data.options.a=1"]
+        )
     )
     text = write_comparison(runs, tmp_path / "compare").read_text()
     nan = np.nan
@@ -169,21 +179,21 @@ def test_what_is_drawn_are_the_means_over_seeds_and_their_deviation(tmp_path, dr
     )
 
 
-def section(path):
+def chapter(path):
     text = path.read_text()
     Page(text)
     found = re.search(r'<section id="crossing">.*?</section>', text, re.DOTALL)
     return found and unescape(found[0])
 
 
-def test_the_page_has_the_section_where_methods_are_crossed(tmp_path):
+def test_the_page_has_the_chapter_where_methods_are_crossed(tmp_path):
     def scored(method, sets, seed):
         return [
             models(0.5 + 0.1 * METHODS.index(method) + 0.02 * seed, 0.4 + 0.1 * GRID.index(sets))
         ]
 
     runs = grid(tmp_path / "runs", METHODS, GRID[:2], (0, 1), scored)
-    found = section(write_comparison(runs, tmp_path / "compare"))
+    found = chapter(write_comparison(runs, tmp_path / "compare"))
     assert re.findall(r"<title>(.*?)</title>", found) == [
         "PM accuracy by setting",
         "GM accuracy by setting",
@@ -193,24 +203,24 @@ def test_the_page_has_the_section_where_methods_are_crossed(tmp_path):
     assert "own test parts" in found and "not scored on it" not in found and "Bars: " in found
     for name in ("pm-by-setting", "gm-by-setting"):
         assert (tmp_path / "compare" / "plots" / f"{name}.png").stat().st_size > 5000
-    one_seed = section(write_comparison(runs[:6], tmp_path / "one"))
+    one_seed = chapter(write_comparison(runs[:6], tmp_path / "one"))
     assert "Bars: " not in one_seed
 
 
 def test_without_personal_models_only_the_global_one_is_drawn(tmp_path, drawn):
     runs = grid(tmp_path, METHODS[:2], GRID[:2], scored=lambda *_: [models(central=0.5)])
-    found = section(write_comparison(runs, tmp_path / "compare"))
+    found = chapter(write_comparison(runs, tmp_path / "compare"))
     assert list(drawn) == ["GM accuracy by setting"] and "PM" not in found
 
 
-def test_the_page_has_no_such_section_otherwise(tmp_path, drawn):
+def test_the_page_has_no_such_chapter_otherwise(tmp_path, drawn):
     runs = grid(tmp_path, METHODS[:2], GRID[:2], scored=lambda *_: [models(0.5, 0.5)])
-    assert section(write_comparison(runs, tmp_path / "all"))
+    assert chapter(write_comparison(runs, tmp_path / "all"))
     for name, some in {"method": runs[:2], "condition": runs[::2], "corner": runs[:3]}.items():
-        assert section(write_comparison(some, tmp_path / name)) is None
-    assert section(write_report(runs[0])) is None
+        assert chapter(write_comparison(some, tmp_path / name)) is None
+    assert chapter(write_report(runs[0])) is None
     unscored = grid(tmp_path / "unscored", METHODS[:2], GRID[:2], scored=lambda *_: [record(1)])
-    assert section(write_comparison(unscored, tmp_path / "none")) is None
+    assert chapter(write_comparison(unscored, tmp_path / "none")) is None
 
 
 @pytest.mark.parametrize(
@@ -229,7 +239,7 @@ def test_the_page_has_no_such_section_otherwise(tmp_path, drawn):
 )
 def test_names_of_conditions_neither_overlap_nor_leave_the_figure(conditions, heading, rows):
     places = np.arange(len(conditions))
-    figure = plots.by_condition(
+    figure = condition_plot.by_condition(
         "Title", "accuracy %", conditions, [plots.Line("", 0, places, 60.0 + places)]
     )
     figure.draw_without_rendering()
@@ -252,12 +262,12 @@ def test_lines_have_gaps_and_bars_where_the_numbers_say_so():
         "a", 0, np.arange(3), np.array([50.0, np.nan, 70.0]), np.array([2.0, np.nan, np.nan])
     )
     two = plots.Line("b", 1, np.arange(3), np.array([40.0, 41.0, 42.0]))
-    figure = plots.by_condition("Title", "accuracy %", ["x", "y", "z"], [one, two])
+    figure = condition_plot.by_condition("Title", "accuracy %", ["x", "y", "z"], [one, two])
     (axes,) = figure.axes
     (bars,) = axes.containers
     segments = [segment for segment in bars[2][0].get_segments() if len(segment)]
     np.testing.assert_allclose([segment[:, 1] for segment in segments], [(48, 52)])
-    picture = plots.svg(figure, "name", "Title")
+    picture = figure_files.svg(figure, "name", "Title")
     assert set(re.findall(r'data-series="(\d)"', picture)) == {"0", "1"}
     assert "nan" not in picture.lower()
     drawn = [(line.get_gid(), line.get_ydata()) for line in axes.lines if line.get_marker() == "o"]

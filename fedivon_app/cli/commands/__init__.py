@@ -1,0 +1,49 @@
+"""The commands of `fedivon`: a module of the same name for each, and its line of help.
+
+A command is added by its module and a line in COMMANDS. The module's docstring is the command's
+description, of which the first line stands in COMMANDS too, so that `fedivon --help` imports no
+module; its `add_arguments(parser)` says what the command takes, and its `run(options)` does the
+work and returns the exit status. What the work needs is imported at the top of the module, for only
+the module of the command that was given is ever imported.
+"""
+
+from __future__ import annotations
+
+import argparse
+from importlib import import_module
+from typing import Protocol, cast
+
+COMMANDS = {
+    "run": "Runs an experiment, with several methods or seeds if asked.",
+    "resume": "Goes on with stopped runs from their last checkpoints.",
+    "sweep": "Runs every combination of values, and compares them.",
+    "list": "Lists runs: how far each is, and its last scores.",
+    "show": "Prints the final scores of runs, and draws their curves.",
+    "report": "Writes a page about each run.",
+    "compare": "Writes one page that compares runs.",
+    "uncertainty": "Measures how sure a model is, on known and unknown data.",
+    "predict": "Says what pictures show, and how sure the model is.",
+    "personalise": "Fits a personal model to your own data.",
+    "clients": "Scores a run's personal models again, client by client.",
+    "illustrate": "Draws BayesADMM's Figures 3a, 3b and 4 anew.",
+    "keys": "Makes certificates and keys for a deployment.",
+    "sites": "Lists who may take part, admits sites and removes them.",
+    "deal": "Writes each site's part of an experiment's data to a file.",
+    "doctor": "Checks whether a site can take part, and says what to fix.",
+    "settings": "Prints the settings that a run would use.",
+}
+
+
+class Command(Protocol):
+    """What a command's module has, beside its docstring."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add what the command takes to its parser."""
+
+    def run(self, options: argparse.Namespace) -> int:
+        """Do what the command says, and return the exit status."""
+
+
+def command_of(name: str) -> Command:
+    """Import the module of a command and return it."""
+    return cast(Command, import_module(f"{__name__}.{name}"))

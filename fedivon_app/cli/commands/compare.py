@@ -1,0 +1,42 @@
+"""Writes one page that compares runs.
+
+Runs that differ in the seed alone are taken together.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedivon_app.cli.parser import add_runs
+from fedivon_app.report.pages import write_comparison
+from fedivon_app.runs.catalogue import runs_in
+from fedivon_app.runs.records import SETTINGS
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes to its parser."""
+    add_runs(parser, sweeps=True)
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="where (default: the sweep's folder, or ./comparison)",
+    )
+    parser.add_argument(
+        "--names", nargs="+", metavar="NAME", help="what to call the runs (default: what differs)"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the page, print its path, and return the exit status."""
+    runs = runs_in(options.run)
+    folder = options.out or _usual_folder(options.run)
+    print(write_comparison(runs, folder, options.names))
+    return 0
+
+
+def _usual_folder(given: Sequence[str]) -> Path:
+    one_sweep = len(given) == 1 and not (Path(given[0]) / SETTINGS).is_file()
+    return Path(given[0]) if one_sweep else Path("comparison")

@@ -1,0 +1,33 @@
+"""Writes each site's part of an experiment's data to a file.
+
+By the experiment's rule of partition, to DIR/NAME/site.npz: to try a deployment whose nodes have
+files of their own. What is there is kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from fedivon_app.cli.parser import add_experiment
+from fedivon_app.core.compose import compose
+from fedivon_app.federation.site_files import write_site_files
+from fedivon_app.methods import settings_of
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes to its parser."""
+    add_experiment(parser)
+    parser.add_argument("--site", nargs="+", required=True, metavar="NAME", help="who gets a part")
+    parser.add_argument(
+        "--to", type=Path, default=Path("data"), metavar="DIR", help="where (default: ./data)"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the files, print what is in each, and return the exit status."""
+    overrides = [*options.set, f"data.clients={len(options.site)}", "clients_per_round=null"]
+    settings = compose(settings_of, options.experiment, overrides=overrides)
+    for file in write_site_files(settings, options.to, options.site):
+        print(f"{file.path}: {file.text}", flush=True)
+    return 0

@@ -1,0 +1,33 @@
+"""Draws BayesADMM's Figures 3a, 3b and 4 anew.
+
+On small problems, without a federation, in a minute or two.
+"""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+from pathlib import Path
+
+from fedivon_app.figures.bayes_admm import illustrate
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes to its parser."""
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("figures"),
+        metavar="DIR",
+        help="where (default: ./figures)",
+    )
+    parser.add_argument(
+        "--source", default="mnist", help="pictures in ten classes (default: mnist)"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Draw the figures, print their paths, and return the exit status."""
+    for path in illustrate(options.out, options.source, partial(print, flush=True)):
+        print(path)
+    return 0

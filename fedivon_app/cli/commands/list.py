@@ -1,0 +1,55 @@
+"""Lists runs: how far each is, and its last scores.
+
+Runs inside of sweeps are listed too, the newest last. A run that has not ended is running if it
+wrote something in the last minute (or three times its longest round), else unfinished.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from pathlib import Path
+
+from fedivon_app.cli.tables import MISSING, ScoreColumns, ScoredRow, scores_table
+from fedivon_app.core.scores import SCORES
+from fedivon_app.core.text import duration
+from fedivon_app.runs.catalogue import Found, find, last_scores
+
+LISTED = ("accuracy", "nll", "ece")  # scores for which a line has room
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes to its parser."""
+    parser.add_argument(
+        "folder", nargs="*", metavar="DIR", help="where run folders are (default: ./runs)"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the table of runs, and return the exit status."""
+    usual = ["runs"] if Path("runs").is_dir() else []
+    there = find(options.folder or usual)
+    print(list_table(there) if there else f"no runs in {', '.join(options.folder) or './runs'}")
+    return 0
+
+
+def list_table(there: Iterable[Found]) -> str:
+    """Return a table with a line for every run, and below it why runs failed or cannot be read."""
+    rows = []
+    reasons = []
+    for found in there:
+        scores = last_scores(found.scores)
+        words = [str(found.folder), found.strategy or MISSING, found.status]
+        rounds = f"{found.rounds}/{found.planned}" if found.readable else MISSING
+        time = duration(found.seconds) if found.readable else MISSING
+        rows.append(ScoredRow([*words, rounds], [scores] if scores else [], rest=[time]))
+        if found.detail:
+            reasons.append(f"{found.folder} {found.status}: {found.detail.splitlines()[0]}")
+    table = scores_table(
+        words=("folder", "strategy", "status", "rounds"),
+        rows=rows,
+        left=3,
+        rest=("time",),
+        columns=ScoreColumns([SCORES[name] for name in LISTED]),
+    )
+    return "\n".join([table, *([""] if reasons else []), *reasons])

@@ -1,0 +1,77 @@
+"""Fits a personal model to your own data.
+
+As one more round of the run's method would do it; your file has x_train, y_train, x_test and
+y_test. DIR is then a folder that `fedivon predict` takes. Your data stay where they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from fedivon_app.cli.parser import add_checkpoint, add_run, positive_number, rate, whole_number
+from fedivon_app.cli.tables import ScoredRow, scores_table, way_of
+from fedivon_app.runs.folder import Run
+from fedivon_app.runs.personalise import personalise
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes to its parser."""
+    add_checkpoint(parser)
+    add_run(parser)
+    parser.add_argument(
+        "--data", type=Path, required=True, metavar="FILE", help="an .npz file with your own data"
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("personal"),
+        metavar="DIR",
+        help="where (default: ./personal)",
+    )
+    parser.add_argument(
+        "--epochs", type=positive_number, metavar="N", help="over your data (default: the run's)"
+    )
+    parser.add_argument(
+        "--learning-rate", type=rate, metavar="X", help="default: that of the run's first round"
+    )
+    parser.add_argument(
+        "--samples",
+        type=whole_number,
+        metavar="N",
+        help="weight samples (default: the run's final number)",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Fit the model, print its scores beside the global model's, and return the exit status."""
+    fitted = personalise(
+        Run.open(options.run),
+        data=options.data,
+        out=options.out,
+        epochs=options.epochs,
+        learning_rate=options.learning_rate,
+        samples=options.samples,
+        checkpoint=options.checkpoint,
+    )
+    evaluation = fitted.run.settings.evaluation
+    print(personal_table(fitted.scores, evaluation.samples, evaluation.scores))
+    examples = f"{fitted.num_train} training and {fitted.num_test} test examples"
+    print(f"\n{examples} of {options.data}; {options.out}")
+    return 0
+
+
+def personal_table(
+    scores: Mapping[str, Mapping[str, Mapping[str, float]]], samples: int, own: Iterable[str] = ()
+) -> str:
+    """Return a table of a newcomer's PM beside the GM that it came from, on the same test examples.
+
+    `scores` are by model and way of predicting; `own` are the import paths of the run's own scores.
+    """
+    rows = [
+        ScoredRow([way_of(way, samples, model.upper())], [values])
+        for model, ways in scores.items()
+        for way, values in ways.items()
+    ]
+    return scores_table(["model"], rows, own=own)

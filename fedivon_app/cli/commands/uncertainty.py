@@ -1,0 +1,69 @@
+"""Measures how sure a model is, on known and unknown data.
+
+Writes RUN/uncertainty.json and the run's page.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fedivon_app.cli.parser import add_checkpoint, add_run, whole_number
+from fedivon_app.cli.tables import MISSING, WAYS, ScoredRow, scores_table, way_of
+from fedivon_app.report.pages import write_report
+from fedivon_app.runs.folder import Run
+from fedivon_app.runs.uncertainty import assess
+
+UNCERTAINTIES = ("entropy", "aleatoric", "epistemic")  # by which unknown data may be told
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes to its parser."""
+    add_checkpoint(parser)
+    add_run(parser)
+    parser.add_argument(
+        "--ood", metavar="SOURCE", help="a data set that the model should not know, such as mnist"
+    )
+    parser.add_argument(
+        "--ood-path", metavar="FILE", help="the file or folder of the sources npz and image-folder"
+    )
+    parser.add_argument(
+        "--samples",
+        type=whole_number,
+        metavar="N",
+        help="weight samples (default: evaluation.final_samples)",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Judge the model, print its scores and the page's path, and return the exit status."""
+    one = Run.open(options.run)
+    result = assess(
+        one,
+        ood=options.ood,
+        ood_path=options.ood_path,
+        samples=options.samples,
+        checkpoint=options.checkpoint,
+    )
+    print(uncertainty_table(result, one.settings.evaluation.scores), end="\n\n")
+    print(write_report(one))
+    return 0
+
+
+def uncertainty_table(result: Mapping[str, Any], own: Iterable[str] = ()) -> str:
+    """Return a table of the scores of each way of predicting, from what `assess` found.
+
+    Where unknown data were given, it says too how well each kind of uncertainty tells them from
+    known ones (AUROC). `own` are the import paths of scores that the run had of its own.
+    """
+    judged = {way: values for way in WAYS if (values := result["ways"].get(way))}
+    told_apart = any("ood" in values for values in judged.values())
+    kinds = UNCERTAINTIES if told_apart else ()
+    rows = []
+    for way, values in judged.items():
+        areas = values.get("ood", {}).get("auroc", {})
+        cells = [MISSING if areas.get(kind) is None else f"{areas[kind]:.4f}" for kind in kinds]
+        model = way_of(way, values.get("samples"))
+        rows.append(ScoredRow([model], [values["scores"]], rest=cells))
+    return scores_table(["model"], rows, rest=[f"AUROC {kind}" for kind in kinds], own=own)

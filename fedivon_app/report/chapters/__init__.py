@@ -1,0 +1,47 @@
+"""The chapters of a page, one file each, in the order in which they stand.
+
+A chapter is a function that takes the page's view and returns the chapter, or None where the runs
+have nothing for it. One line in CHAPTERS adds one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fedivon_app.report.chapters import (
+    calibration,
+    clients,
+    crossing,
+    detection,
+    learning,
+    personal,
+    retention,
+    runs,
+    scores,
+    settings,
+    training,
+    unassessed,
+)
+from fedivon_app.report.html import Chapter
+from fedivon_app.report.view import PageView
+
+CHAPTERS: tuple[Callable[[PageView], Chapter | None], ...] = (
+    scores.chapter,
+    learning.chapter,
+    calibration.chapter,
+    retention.chapter,
+    detection.chapter,
+    unassessed.chapter,
+    crossing.chapter,
+    personal.chapter,
+    clients.chapter,
+    training.chapter,
+    runs.chapter,
+    settings.chapter,
+)
+
+
+def written_chapters(view: PageView) -> list[Chapter]:
+    """Return all chapters for which the page's runs have something."""
+    written = (write(view) for write in CHAPTERS)
+    return [chapter for chapter in written if chapter is not None]

@@ -1,0 +1,135 @@
+"""The chapter on personal models (PM): beside the global one (GM), client by client."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from fedivon_app.core.scores import SCORES
+from fedivon_app.report import html, plots
+from fedivon_app.report.grouping import Group
+from fedivon_app.report.html import NOTHING, Cell, Chapter
+from fedivon_app.report.results import RunResults, number
+from fedivon_app.report.view import PageView
+
+MODELS = {"pm": "PM, after local training", "gm": "GM, before local training"}
+SPREADS = {
+    "mean": "Mean over clients %",
+    "weighted": "By data size %",
+    "std": "Std",
+    "worst_decile": "Worst tenth %",
+}
+FIRST = 2  # the column of the first number
+NOTE = (
+    "Every client's models on its own test part, at their means, when it was last scored. Mean, "
+    "standard deviation and the mean of the worst tenth count every client once; ECE is of all "
+    "clients' examples together."
+)
+
+Point = tuple[float, float]
+
+
+def chapter(view: PageView) -> Chapter | None:
+    """Compare personal models with the global one, and with what they owe to the amount of data."""
+    if not any(run.last_clients("pm") for run in view.results):
+        return None
+    figures = []
+    by_client = _clouds(view, _models)
+    if by_client:
+        title = "PM against GM, by client"
+        figure = plots.scatter(
+            title=title, x="GM accuracy %", y="PM accuracy %", clouds=by_client, diagonal=True
+        )
+        figures.append(_picture(view, "personal-by-client", figure, title))
+    by_size = _clouds(view, _sizes)
+    if by_size:
+        title = "PM against local data"
+        figure = plots.scatter(
+            title=title, x="training examples", y="PM accuracy %", clouds=by_size, log=True
+        )
+        figures.append(_picture(view, "personal-by-size", figure, title))
+    legend = html.legend([group.key for group in view.groups])
+    body = html.paragraph(NOTE) + _table(view) + legend + html.grid(figures)
+    return Chapter("personal", "Personal models", body)
+
+
+def _picture(view: PageView, name: str, figure: Figure, title: str) -> str:
+    keys = [group.key for group in view.groups]
+    return view.pictures(name=name, figure=figure, title=title, legend=keys)
+
+
+def _table(view: PageView) -> str:
+    rows = [row for group in view.groups for row in _rows(group)]
+    alike = [row[1].text for row in rows]
+    for column, name in enumerate(SPREADS, FIRST):
+        rows = html.mark_best(rows, column, high=name != "std", alike=alike)
+    heads = ["Group", "Model", *SPREADS.values(), "ECE", "Clients"]
+    first = 1 if len(view.groups) == 1 else 0
+    return html.table(heads[first:], [row[first:] for row in rows], FIRST - first)
+
+
+def _rows(group: Group) -> list[list[Cell]]:
+    accuracy = SCORES["accuracy"]
+    rows = []
+    for whose, words in MODELS.items():
+        scored = [found for run in group.results if (found := run.last_clients(whose))]
+        if not scored:
+            continue
+        spreads = [(one.get("over_clients") or {}).get("mean") or {} for one in scored]
+        cells = [
+            html.score_cell(
+                [number(spread.get(name)) for spread in spreads],
+                digits=accuracy.digits,
+                percent=accuracy.percent,
+            )
+            for name in SPREADS
+        ]
+        ece = html.score_cell(
+            [number((one.get("mean") or {}).get("ece")) for one in scored],
+            digits=SCORES["ece"].digits,
+        )
+        rows.append([Cell(group.label), Cell(words), *cells, ece, _clients(spreads)])
+    return rows
+
+
+def _clients(spreads: list[dict[str, float]]) -> Cell:
+    counts = sorted({int(spread.get("clients") or 0) for spread in spreads})
+    if not counts:
+        return Cell(NOTHING, math.nan)
+    return Cell("/".join(map(str, counts)), float(counts[-1]))
+
+
+def _clouds(view: PageView, points: Callable[[RunResults], list[Point]]) -> list[plots.Cloud]:
+    """Return the dots of every group that has any."""
+    clouds = []
+    for group in view.groups:
+        found = np.array([point for run in group.results for point in points(run)]).reshape(-1, 2)
+        if len(found):
+            clouds.append(
+                plots.Cloud(label=group.label, style=group.style, x=found[:, 0], y=found[:, 1])
+            )
+    return clouds
+
+
+def _models(results: RunResults) -> list[Point]:
+    own = _accuracies(results, "pm")
+    common = _accuracies(results, "gm")
+    return [(common[partition], own[partition]) for partition in own if partition in common]
+
+
+def _accuracies(results: RunResults, whose: str) -> dict[int, float]:
+    return {
+        client["partition"]: 100 * number(client.get("accuracy"))
+        for client in results.last_clients(whose).get("by_client") or ()
+    }
+
+
+def _sizes(results: RunResults) -> list[Point]:
+    return [
+        (float(client["num_train"]), 100 * number(client.get("accuracy")))
+        for client in results.last_clients("pm").get("by_client") or ()
+        if client.get("num_train")
+    ]

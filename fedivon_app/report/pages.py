@@ -1,0 +1,168 @@
+"""Runs as pages: one HTML file with its plots, for a run or for a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedivon_app.core.errors import UserError
+from fedivon_app.core.files import write_text
+from fedivon_app.core.settings import AnySettings
+from fedivon_app.report import figure_files, html, plots
+from fedivon_app.report.chapters import written_chapters
+from fedivon_app.report.figure_files import Pictures
+from fedivon_app.report.grouping import Group, grouped
+from fedivon_app.report.results import WAYS, RunResults, number, scores_held
+from fedivon_app.report.style import Key
+from fedivon_app.report.view import PageView
+from fedivon_app.runs.folder import Run
+from fedivon_app.runs.status import RunStatus
+
+# Scores whose label reads otherwise within a phrase.
+PHRASES = {"accuracy": "accuracy", "brier": "Brier score"}
+
+
+def write_report(run: Run) -> Path:
+    """Write RUN/report.html and RUN/plots/*.png from what the run's folder holds.
+
+    It returns the page's path.
+    """
+    results = RunResults.read(run)
+    group = Group(label=run.settings.strategy, style=0, settings=run.settings, results=[results])
+    view = PageView(groups=[group], pictures=Pictures(run.folder / "plots"), compares=False)
+    text = html.page(
+        title=f"{run.settings.experiment}, {run.settings.strategy}",
+        kind="FedIvon run",
+        facts=_facts_of_run(results),
+        alert=f"{results.status}: {results.detail}" if results.detail else "",
+        chapters=written_chapters(view),
+        foot=(
+            f"From the files in {run.folder.name}; the figures lie beside this page, as PNG, "
+            "in plots."
+        ),
+    )
+    return write_text(run.folder / "report.html", text)
+
+
+def write_comparison(
+    runs: Sequence[Run], folder: Path, names: Sequence[str] | None = None, title: str | None = None
+) -> Path:
+    """Write folder/compare.html and folder/plots/*.png, and return the page's path.
+
+    `names` are of the runs or of the groups, in their order.
+    """
+    if not runs:
+        raise UserError("there is nothing to compare: give at least one run")
+    grouping = grouped([RunResults.read(run) for run in runs], names)
+    view = PageView(
+        groups=grouping.groups,
+        pictures=Pictures(folder / "plots"),
+        named_by=grouping.named_by,
+    )
+    text = html.page(
+        title=title or ", ".join(dict.fromkeys(run.settings.experiment for run in runs)),
+        kind="FedIvon comparison",
+        facts=_facts_of_groups(grouping.groups),
+        alert="",
+        chapters=written_chapters(view),
+        foot="The figures lie beside this page, as PNG, in plots.",
+    )
+    return write_text(folder / "compare.html", text)
+
+
+def _facts_of_run(results: RunResults) -> list[str]:
+    settings = results.settings
+    dropped = sum(len(record.get("dropped") or ()) for record in results.rounds)
+    return [
+        results.status,
+        f"{results.last_round} of {settings.rounds} rounds",
+        _data(settings),
+        _model(settings),
+        settings.strategy,
+        f"seed {settings.seed}",
+        html.exact_duration(results.seconds),
+        f"{html.size(results.bytes_sent)} sent",
+        *([f"{dropped} replies dropped"] if dropped else []),
+    ]
+
+
+def _facts_of_groups(groups: Sequence[Group]) -> list[str]:
+    runs = [run for group in groups for run in group.members]
+    failed = sum(run.status == RunStatus.FAILED for run in runs)
+    return [
+        _count(len(runs), "run"),
+        _count(len(groups), "group"),
+        _count(len({run.settings.seed for run in runs}), "seed"),
+        *dict.fromkeys(_data(group.settings) for group in groups),
+        *dict.fromkeys(_model(group.settings) for group in groups),
+        html.exact_duration(sum(run.seconds for run in runs)),
+        f"{html.size(sum(run.bytes_sent for run in runs))} sent",
+        *([f"{failed} failed"] if failed else []),
+    ]
+
+
+def _data(settings: AnySettings) -> str:
+    clients = f"{settings.data.clients} clients, " if settings.data.clients else ""
+    return f"{settings.data.source} ({clients}{settings.data.partition})"
+
+
+def _model(settings: AnySettings) -> str:
+    return settings.model.factory or settings.model.name
+
+
+def _count(count: int, word: str) -> str:
+    return f"{count} {word}{'' if count == 1 else 's'}"
+
+
+def plot_learning(runs: Sequence[Run], path: Path, names: Sequence[str] | None = None) -> bool:
+    """Draw the scores of the global models on the central test set by round, as a PNG.
+
+    It returns False, and draws nothing, where no run has any.
+    """
+    results = [RunResults.read(run) for run in runs]
+    scores = scores_held(results)
+    tracks = _test_tracks(results, names or [run.settings.strategy for run in runs])
+    if not scores or not tracks:
+        return False
+    panels = [
+        plots.Panel(
+            title=f"test {PHRASES.get(name, score.label)}",
+            lines=[track.line(name) for track in tracks],
+        )
+        for name, score in scores.items()
+    ]
+    title = ", ".join(
+        dict.fromkeys(f"{run.settings.experiment}, seed {run.settings.seed}" for run in runs)
+    )
+    figure_files.png(plots.learning(panels, title), path)
+    return True
+
+
+@dataclass(frozen=True, eq=False)
+class _Track:
+    """The scores of one run by round, predicting in one way."""
+
+    key: Key
+    scores: Mapping[int, Mapping[str, Any]]
+
+    def line(self, score: str) -> plots.Line:
+        return plots.Line(
+            label=self.key.label,
+            style=self.key.style,
+            x=np.array(list(self.scores)),
+            y=np.array([number(values.get(score)) for values in self.scores.values()]),
+        )
+
+
+def _test_tracks(results: Sequence[RunResults], names: Sequence[str]) -> list[_Track]:
+    tracks: list[_Track] = []
+    for one, name in zip(results, names, strict=True):
+        ways = [way for way in reversed(WAYS) if one.scores("test", way)]
+        for way in ways:
+            label = f"{name}, {WAYS[way]}" if len(ways) > 1 else name
+            tracks.append(_Track(Key(label, len(tracks)), one.scores("test", way)))
+    return tracks

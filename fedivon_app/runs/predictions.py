@@ -1,0 +1,112 @@
+"""What a trained model says of pictures and tables in files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from fedivon_app.core.errors import DataError
+from fedivon_app.core.text import one_line
+from fedivon_app.datasets.image_folder import SUFFIXES, is_picture
+from fedivon_app.datasets.npz import UNREADABLE, checked_inputs
+from fedivon_app.datasets.resize import fit, resize
+from fedivon_app.runs.trained_model import Trained
+
+BATCH_BYTES = 2**28  # of inputs that are predicted at once
+ARRAYS = ("x", "x_test")  # the keys of an .npz file, the first that is there
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the model says of the input of this name, or why it cannot be read."""
+
+    name: str
+    said: dict[str, Any]
+    error: DataError | None = None
+
+
+def predictions(
+    trained: Trained, paths: Iterable[Path], samples: int, confidence: float = 0.0
+) -> Iterator[Prediction]:
+    """Yield what the model says of every picture in these files and folders.
+
+    The rows of an .npz file are named `file.npz[0]` and on. Files are read until BATCH_BYTES of
+    inputs are there.
+    """
+    names: list[str] = []
+    waiting: list[Tensor] = []
+
+    def answers() -> Iterator[Prediction]:
+        said = trained.say(torch.cat(waiting), samples, confidence)
+        yield from (Prediction(name, one) for name, one in zip(names, said, strict=True))
+
+    for path in paths:
+        for file in _files(path):
+            try:
+                rows = trained.inputs(read_rows(file, trained.shape))
+            except DataError as error:
+                yield Prediction(str(file), {}, error)
+                continue
+            several = file.suffix.lower() == ".npz"
+            numbered = [f"{file}[{row}]" for row in range(len(rows))]
+            names += numbered if several else [str(file)]
+            waiting.append(rows)
+            if sum(one.nbytes for one in waiting) > BATCH_BYTES:
+                yield from answers()
+                names = []
+                waiting = []
+    if waiting:
+        yield from answers()
+
+
+def _files(path: Path) -> list[Path]:
+    """Return the file, or the pictures in a folder at any depth; itself where there are none."""
+    if not path.is_dir():
+        return [path]
+    return sorted(file for file in path.rglob("*") if is_picture(file)) or [path]
+
+
+def read_rows(file: Path, shape: tuple[int, ...]) -> np.ndarray:
+    """Return what is in a picture or an .npz file, as rows that fit inputs of this shape."""
+    if file.is_dir():
+        raise DataError(f"{file}: there is no picture in it ({', '.join(sorted(SUFFIXES))})")
+    if file.suffix.lower() == ".npz":
+        return fit(str(file), _read_npz(file), shape)
+    if len(shape) == 1:
+        raise DataError(
+            f"{file}: the model takes tables of {shape[0]} numbers: "
+            "give an .npz file with an array x"
+        )
+    try:
+        with Image.open(file) as image:
+            image.load()
+            return resize(image, shape)[None]
+    except FileNotFoundError:
+        raise DataError(f"{file}: there is no such file") from None
+    except DataError as error:
+        raise DataError(f"{file}: {error}") from None
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise DataError(f"{file}: not a readable picture ({type(error).__name__})") from None
+
+
+def _read_npz(file: Path) -> np.ndarray:
+    try:
+        with np.load(file, allow_pickle=False) as archive:
+            key = next((key for key in ARRAYS if key in archive.files), None)
+            if key is None:
+                found = ", ".join(archive.files) or "nothing"
+                raise DataError(f"{file}: it has no array x or x_test (found: {found})")
+            return checked_inputs(str(file), key, archive[key])
+    except FileNotFoundError:
+        raise DataError(f"{file}: there is no such file") from None
+    except DataError:
+        raise
+    except UNREADABLE as error:
+        raise DataError(f"{file}: not a readable .npz file ({one_line(error)})") from None

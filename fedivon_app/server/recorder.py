@@ -1,0 +1,83 @@
+"""What is done with a finished round: scores, a line of metrics, a checkpoint, a line to read."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from fedivon_app.core.codec import Payload
+from fedivon_app.core.scores import chosen_scores
+from fedivon_app.runs.folder import Checkpoint, Run
+from fedivon_app.server.evaluation import Evaluator
+from fedivon_app.strategies.rounds import Record, Standing
+
+log = logging.getLogger("fedivon")
+
+
+class Recorder:
+    """The observer of a run's rounds, who writes what came of them to the run's folder."""
+
+    def __init__(self, run: Run, evaluator: Evaluator, *, has_global_model: bool):
+        self.run = run
+        self.evaluator = evaluator
+        self.has_global_model = has_global_model
+        self.last: Standing | None = None  # the last good round
+
+    def score(self, server_round: int, payload: Payload) -> Mapping[str, Any] | None:
+        """Return the scores of the global model, in rounds in which the settings want them."""
+        able = self.has_global_model and self.evaluator.parts
+        if not (able and self.evaluator.due(server_round)):
+            return None
+        return self.evaluator(server_round, payload)
+
+    def finished(self, standing: Standing, record: Record) -> bool:
+        """Write the round's line, and checkpoints where they are due; tell whether one was."""
+        settings = self.run.settings
+        self.last = standing
+        self.run.append(record)
+        self._keep_best(standing, record)
+        stops = standing.round in (settings.rounds, settings.run.stop_after)
+        due = stops or standing.round % settings.run.checkpoint_every == 0
+        if due:
+            self.run.save(checkpoint_of(standing))
+        log.info(progress(record, settings.rounds))
+        return due
+
+    def _keep_best(self, standing: Standing, record: Record) -> None:
+        """Keep a checkpoint of the round with the best held-out score."""
+        held_out = record.get("gm", {}).get("holdout")
+        if not held_out:
+            return
+        evaluation = self.run.settings.evaluation
+        score = chosen_scores(evaluation.scores)[evaluation.select_by]
+        value = list(held_out.values())[-1][evaluation.select_by]
+        smaller_is_better = -value if score.higher_is_better else value
+        best = self.run.best()
+        if best is None or smaller_is_better < best.score:
+            self.run.save_best(checkpoint_of(standing), smaller_is_better)
+
+    def keep_last(self) -> None:
+        """Write a checkpoint of the last good round, where there is none yet."""
+        if self.last is None:
+            return
+        if self.last.round not in {saved.round for saved in self.run.checkpoints()}:
+            self.run.save(checkpoint_of(self.last))
+
+
+def checkpoint_of(standing: Standing) -> Checkpoint:
+    """Return a run's standing as its folder keeps it."""
+    return Checkpoint(standing.round, standing.payload, standing.arrays())
+
+
+def progress(record: Record, rounds: int) -> str:
+    """Return a round in one line."""
+    line = f"round {record['round']}/{rounds}"
+    if "train_loss" in record:
+        line += f"  train loss {record['train_loss']:.4f}"
+    for way, scores in record.get("gm", {}).get("test", {}).items():
+        accuracy = 100 * scores["accuracy"]
+        line += f"  {way}: acc {accuracy:.2f} nll {scores['nll']:.4f} ece {scores['ece']:.4f}"
+    if record["dropped"]:
+        line += f"  dropped {len(record['dropped'])}"
+    return f"{line}  {record['seconds']['train'] + record['seconds']['evaluate']:.2f} s"

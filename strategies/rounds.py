@@ -1,0 +1,465 @@
+"""The rounds of a run, under Flower's Strategy interface.
+
+A round samples clients by partition id from the run's seed, sends them the global posterior, drops
+bad replies by name and reason, and lets the method merge the rest in partition order: one seed,
+one result, although Flower's node ids are random. What a method does is in its hooks,
+strategies/base.py.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
+
+from fedivon_app.core import client_scores, heap
+from fedivon_app.core.codec import Codec, Payload, Raw
+from fedivon_app.core.errors import DivergenceError, FaultKind, RunError
+from fedivon_app.core.instructions import Instructions
+from fedivon_app.core.scores import chosen_scores
+from fedivon_app.strategies.base import Merged, PosteriorStrategy, Reply, Round, State
+from fedivon_app.strategies.divergence import extremes, why_diverged
+from fedivon_app.strategies.guard import guarded, precision_shares
+from fedivon_app.strategies.receive import gather
+from fedivon_app.strategies.replies import (
+    Replies,
+    num_bytes,
+    reason,
+    record_of,
+    sort_out,
+    to_numpy,
+    to_record,
+)
+from fedivon_app.strategies.roll_call import Node, RollCall
+
+log = logging.getLogger("fedivon")
+
+PATIENCE = 3  # rounds in which every client may fail before any has trained
+LAST_MERGED = "last_merged"  # the name of that table among the arrays of a checkpoint
+
+Record = dict[str, Any]  # a round's line of metrics
+
+
+@dataclass(frozen=True, eq=False)
+class Standing:
+    """Where a run stands after a round, which is all that it needs to go on from there.
+
+    `state` is what the method's merge left, and `last_merged` says of each partition in which round
+    its reply was merged last.
+    """
+
+    round: int
+    payload: Payload
+    state: State = field(default_factory=dict)
+    last_merged: Mapping[int, int] = field(default_factory=dict)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return all but the round and the payload as arrays, for a checkpoint."""
+        table = np.array(sorted(self.last_merged.items()), np.int64).reshape(-1, 2)
+        return {LAST_MERGED: table, **self.state}
+
+    @classmethod
+    def of(cls, server_round: int, payload: Payload, arrays: State) -> Standing:
+        """Return the standing that a checkpoint holds."""
+        state = {name: array for name, array in arrays.items() if name != LAST_MERGED}
+        table = arrays.get(LAST_MERGED, np.empty((0, 2), np.int64))
+        return cls(server_round, payload, state, dict(table.tolist()))
+
+
+class Observer(Protocol):
+    """Who is told of the rounds: it scores the global model, and keeps what came of a round."""
+
+    def score(self, server_round: int, payload: Payload) -> Mapping[str, Any] | None:
+        """Return the server's own scores of the global model in this round, or None."""
+
+    def finished(self, standing: Standing, record: Record) -> bool:
+        """Take note of a finished round, and tell whether a checkpoint of it was written."""
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """Whom a round asked, and which partitions of them are to report."""
+
+    nodes: Sequence[Node] = ()
+    reporting: frozenset[int] = frozenset()
+
+    @property
+    def partition_of(self) -> dict[int, int]:
+        """Return the partitions by node id."""
+        return {node.node_id: node.partition for node in self.nodes}
+
+
+class Rounds(Strategy):
+    """The loop around a method's hooks.
+
+    `first` is what the strategy begins with, against which growth is measured; `standing` is where
+    the run goes on, or None at its beginning. `clients_carry_on` tells whether what a client does
+    depends on what it kept in earlier rounds.
+    """
+
+    def __init__(
+        self,
+        strategy: PosteriorStrategy[Any],
+        first: Payload,
+        *,
+        standing: Standing | None = None,
+        clients_carry_on: bool = True,
+        run_folder: Path | None = None,
+    ):
+        self.strategy = strategy
+        self.settings = strategy.settings
+        self.codec: Codec = Raw()
+        self.roll_call = RollCall(strategy.settings, strategy.architecture)
+        self.standing = standing or Standing(0, first)
+        self.clients_carry_on = clients_carry_on
+        self.run_folder = run_folder
+        self._first_extremes = extremes(first.posterior)
+        self._saved_merged = dict(self.standing.last_merged)  # as the last checkpoint has it
+        self._failed_rounds = 0  # at the start of the run, in which every client failed
+        self._asked = _Asked()
+        self._record: Record = {}
+        self._scores = chosen_scores(self.settings.evaluation.scores)
+        self._settings_json = self.settings.model_dump_json()
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+        observer: Observer | None = None,
+    ) -> Result:
+        """Run the rounds up to `num_rounds`, from the one after the standing."""
+        result = Result()
+        arrays = initial_arrays
+        payload = self.codec.decode(to_numpy(initial_arrays))
+        self.standing = replace(self.standing, payload=payload)
+        self.roll_call.assemble(grid, self._content(Instructions(round=0)))
+        train_config = train_config or ConfigRecord()
+        evaluate_config = evaluate_config or ConfigRecord()
+        for server_round in range(self.standing.round + 1, num_rounds + 1):
+            began = time.perf_counter()
+            self._record = {"round": server_round}
+            asked = self.configure_train(server_round, arrays, train_config, grid)
+            replies = self._gather(grid, asked, timeout)
+            merged, metrics = self.aggregate_train(server_round, replies)
+            arrays = merged or arrays
+            if metrics is not None:
+                result.train_metrics_clientapp[server_round] = metrics
+            trained = time.perf_counter()
+            asked = list(self.configure_evaluate(server_round, arrays, evaluate_config, grid))
+            if asked:
+                scores = self.aggregate_evaluate(server_round, self._gather(grid, asked, timeout))
+                if scores is not None:
+                    result.evaluate_metrics_clientapp[server_round] = scores
+            if evaluate_fn and (scores := evaluate_fn(server_round, arrays)) is not None:
+                result.evaluate_metrics_serverapp[server_round] = scores
+            if observer is not None:
+                found = observer.score(server_round, self.standing.payload)
+                if found:
+                    self._record.setdefault("gm", {}).update(found)
+                    result.evaluate_metrics_serverapp[server_round] = _told(found)
+            self._record["seconds"] |= {
+                "train": trained - began,
+                "evaluate": time.perf_counter() - trained,
+            }
+            self.standing = replace(self.standing, round=server_round)
+            if observer is not None and observer.finished(self.standing, self._record):
+                self._saved_merged = dict(self.standing.last_merged)
+            heap.give_back()
+        result.arrays = arrays
+        return result
+
+    def summary(self) -> None:
+        """Log how the method merges."""
+        merge = self.settings.merge
+        log.info("%s: rule %s, weighting %s", self.settings.strategy, merge.rule, merge.weighting)
+
+    def arrays(self) -> ArrayRecord:
+        """Return the global posterior as it goes over the wire."""
+        return to_record(self.codec.encode(self.standing.payload))
+
+    # Training.
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Return the messages that ask this round's clients to train."""
+        self.roll_call.call(grid, self._content(Instructions(round=server_round)), server_round)
+        rate = self.settings.client.rate_in(server_round, self.settings.rounds)
+        chosen = self.sample(server_round)
+        reporting = frozenset(node.partition for node in chosen)
+        seen = self.clients_carry_on or self._clients_are_scored(server_round)
+        if self.settings.train_all_clients and seen:
+            chosen = list(self.roll_call.nodes.values())
+        self._asked = _Asked(chosen, reporting)
+        told = Instructions(round=server_round, learning_rate=rate)
+        messages = self._messages(MessageType.TRAIN, told, config=config, arrays=arrays)
+        self._record |= {
+            "learning_rate": rate,
+            "bytes_down": len(messages) * num_bytes(arrays),
+        }
+        return messages
+
+    def sample(self, server_round: int) -> list[Node]:
+        """Return who reports in this round, and works unless all do.
+
+        It depends on the seed, the round and the partitions that there are.
+        """
+        present = sorted(self.roll_call.nodes)
+        count = min(self.settings.clients_per_round or len(present), len(present))
+        rng = np.random.default_rng([self.settings.seed, server_round])
+        chosen = rng.choice(present, count, replace=False)
+        return [self.roll_call.nodes[partition] for partition in sorted(chosen.tolist())]
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Merge the good replies of a round; with too few of them nothing changes."""
+        previous = self.standing.payload
+        sorted_out = sort_out(
+            replies,
+            self._asked.partition_of,
+            codec=self.codec,
+            sent=previous,
+            reporting=self._asked.reporting,
+        )
+        self._note(server_round, sorted_out)
+        good = self._guard(server_round, sorted_out.good)
+        enough = len(good) >= self.settings.server.min_replies
+        self._record["merged"] = enough
+        if not enough:
+            log.warning(
+                "round %d: %d good replies of at least %d; the posterior stays as it was",
+                server_round,
+                len(good),
+                self.settings.server.min_replies,
+            )
+            return None, None
+        weights = self.strategy.weigh(good, previous.posterior)
+        self._note_weights(good, weights)
+        merged = self.strategy.merge(
+            Round(
+                number=server_round,
+                replies=good,
+                weights=weights,
+                previous=previous,
+                num_clients=self.settings.data.clients or len(self.roll_call.nodes),
+                state=self.standing.state,
+            )
+        )
+        self._record |= merged.notes
+        self._check(server_round, merged, good)
+        merged_now = [*(reply.partition for reply in good), *sorted_out.silent]
+        self.standing = Standing(
+            round=self.standing.round,
+            payload=Payload(
+                posterior=merged.posterior,
+                buffers=_average_buffers(good, weights) if previous.buffers is not None else None,
+                extras=previous.extras if merged.extras is None else merged.extras,
+            ),
+            state=merged.state,
+            last_merged={**self.standing.last_merged, **dict.fromkeys(merged_now, server_round)},
+        )
+        sizes = [reply.num_examples for reply in good]
+        losses = [reply.metrics["loss"] for reply in good]
+        loss = float(np.average(losses, weights=sizes))
+        self._record |= {"train_loss": loss, "posterior": extremes(merged.posterior)}
+        return self.arrays(), MetricRecord({"loss": loss, "num-examples": sum(sizes)})
+
+    def _guard(self, server_round: int, replies: Sequence[Reply]) -> list[Reply]:
+        """Return the replies within the bounds of the settings; who exceeded them is named."""
+        result = guarded(
+            replies,
+            self.standing.payload.posterior,
+            blocks=self.strategy.architecture.blocks,
+            precision_bound=self.settings.server.precision_bound,
+            change_bound=self.settings.server.change_bound,
+        )
+        for client in self._record["clients"]:
+            for what, excess in result.findings.get(client["partition"], {}).items():
+                client.setdefault("bounded", {})[what] = excess
+                log.warning(
+                    "round %d: the reply of %s is bounded: its %s is %.3g times the median",
+                    server_round,
+                    self.roll_call.who(client["partition"]),
+                    what,
+                    excess,
+                )
+        return result.replies
+
+    def _check(self, server_round: int, merged: Merged, good: Sequence[Reply]) -> None:
+        """End the run if the merged posterior is beyond all bounds."""
+        limit = self.settings.server.max_growth
+        if why := why_diverged(merged.posterior, self._first_extremes, limit, good):
+            raise DivergenceError(f"round {server_round}: the run diverged; {why}")
+
+    def _note_weights(self, good: Sequence[Reply], weights: np.ndarray) -> None:
+        shares = precision_shares(good, weights)
+        for k, client in enumerate(self._record["clients"]):
+            client["weight"] = float(weights[k])
+            if shares:
+                client["precision_share"] = shares[k]
+
+    def _note(self, server_round: int, replies: Replies) -> None:
+        """Record who answered what.
+
+        A round in which nobody sent finite numbers ends the run; so do a few at its start in which
+        every client fails, for then nothing would ever be learned.
+        """
+        clients = [
+            {
+                "partition": reply.partition,
+                "num_examples": reply.num_examples,
+                "bytes": reply.num_bytes,
+                **reply.metrics,
+            }
+            for reply in replies.good
+        ]
+        dropped = [{"partition": p, "reason": str(why)} for p, why in replies.dropped.items()]
+        self._record |= {"bytes_up": replies.num_bytes, "dropped": dropped}
+        if self.settings.train_all_clients:
+            self._record["silent"] = len(replies.silent)
+        self._record |= {
+            "seconds": {"clients": [client.pop("seconds", None) for client in clients]},
+            "clients": clients,
+        }
+        for partition, fault in replies.dropped.items():
+            who = self.roll_call.who(partition)
+            log.warning("round %d: dropped the reply of %s: %s", server_round, who, fault)
+        if replies.all_dropped_for(FaultKind.NOT_FINITE):
+            whose = "; ".join(f"partition {p}: {why}" for p, why in replies.dropped.items())
+            raise DivergenceError(
+                f"round {server_round}: the run diverged; no reply is finite ({whose})"
+            )
+        trained = replies.silent or self.standing.last_merged
+        if not trained and replies.all_dropped_for(FaultKind.CLIENT_ERROR):
+            self._failed_rounds += 1
+            if self._failed_rounds == min(PATIENCE, self.settings.rounds):
+                partition, fault = next(iter(replies.dropped.items()))
+                who = self.roll_call.who(partition)
+                raise RunError(f"round {server_round}: no client can train; {who}: {fault}")
+
+    # Scores on the clients' own test parts.
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Return the messages that ask the clients for scores, in rounds that are scored there."""
+        every = self.settings.evaluation.clients_every
+        if not every or not self._clients_are_scored(server_round):
+            return []
+        able = [node for node in self.roll_call.nodes.values() if node.num_test]
+        self._asked = replace(self._asked, nodes=able)
+        told = Instructions(round=server_round, score_gm=self.strategy.has_global_model)
+        return self._messages(MessageType.EVALUATE, told, config=config, arrays=arrays)
+
+    def _clients_are_scored(self, server_round: int) -> bool:
+        every = self.settings.evaluation.clients_every
+        return server_round == self.settings.rounds or (bool(every) and server_round % every == 0)
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """Record the clients' scores, pooled from their sums."""
+        partition_of = self._asked.partition_of
+        tallies: dict[int, client_scores.Tallies] = {}
+        missing = dict.fromkeys(partition_of.values(), "no reply in time")
+        for message in replies:
+            partition = partition_of.get(message.metadata.src_node_id)
+            if partition is None:  # Flower's own word about a node that is gone
+                continue
+            if message.has_error():
+                missing[partition] = reason(message)
+                continue
+            try:
+                metrics = record_of(message, "metrics", MetricRecord)
+                tallies[partition] = client_scores.from_metrics(metrics)
+                del missing[partition]
+            except ValueError as error:  # a tally that cannot be one
+                missing[partition] = str(error)
+        for partition, why in missing.items():
+            who = self.roll_call.who(partition)
+            log.warning("round %d: no scores of %s: %s", server_round, who, why)
+        found = client_scores.gathered(
+            tallies,
+            sizes={p: node.num_train for p, node in self.roll_call.nodes.items()},
+            samples=self.settings.evaluation.samples,
+            scores=self._scores,
+        )
+        for who, scores in found.items():
+            self._record.setdefault(who, {}).update(scores)
+        if not found:
+            return None
+        told = {}
+        for who, places in found.items():
+            at_the_mean = next(iter(places.values()))["mean"]
+            told |= {f"{who}-{key}": value for key, value in at_the_mean.items()}
+        return MetricRecord(told)
+
+    # Messages.
+
+    def _gather(self, grid: Grid, messages: Iterable[Message], timeout: float) -> Iterable[Message]:
+        server = self.settings.server
+        return gather(grid, messages, timeout, quorum=server.quorum, grace=server.grace)
+
+    def _messages(
+        self, kind: str, told: Instructions, *, config: ConfigRecord, arrays: ArrayRecord
+    ) -> list[Message]:
+        """Return a message for each node that is asked, with what it must know of its task."""
+        return [
+            Message(self._content(self._for(node, told), config, arrays), node.node_id, kind)
+            for node in self._asked.nodes
+        ]
+
+    def _for(self, node: Node, told: Instructions) -> Instructions:
+        """Add what one client must know of the others, and to find what it kept."""
+        folder = self.run_folder
+        shared = folder is not None and self.settings.run.client_state == "run"
+        return replace(
+            told,
+            run=folder.name if folder else "run",
+            client_state=str(folder / "clients") if folder and shared else None,
+            total_examples=sum(one.num_train for one in self.roll_call.nodes.values()),
+            last_merged=self.standing.last_merged.get(node.partition, 0),
+            last_saved=self._saved_merged.get(node.partition, 0),
+            report=node.partition in self._asked.reporting,
+        )
+
+    def _content(
+        self,
+        told: Instructions,
+        config: ConfigRecord | None = None,
+        arrays: ArrayRecord | None = None,
+    ) -> RecordDict:
+        values = {**(config or {}), **told.to_config(), "settings": self._settings_json}
+        content = RecordDict({"config": ConfigRecord(values)})
+        if arrays is not None:
+            content["posterior"] = arrays
+        return content
+
+
+def _average_buffers(replies: Sequence[Reply], weights: np.ndarray) -> np.ndarray:
+    """Return the average of the clients' batch-norm statistics."""
+    buffers = [reply.payload.buffers for reply in replies]
+    average: np.ndarray = np.average(
+        np.stack([b for b in buffers if b is not None]), axis=0, weights=weights
+    )
+    return average.astype(np.float32)
+
+
+def _told(scores: Mapping[str, Any]) -> MetricRecord:
+    """Return the server's scores on the test part as Flower's result has them."""
+    best_way = list(scores.get("test", {"mean": {}}).values())[-1]
+    return MetricRecord({key: float(value) for key, value in best_way.items()})

@@ -1,0 +1,91 @@
+"""The documents of the project, and what they quote: command lines, code, names and links."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+TOP = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+PAGES = [ROOT / name for name in TOP] + sorted((ROOT / "docs").rglob("*.md"))
+COMPOSE = re.compile(r"docker compose .*?run --rm fedivon\b")
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command line that a document quotes; in running text, it may be a name alone."""
+
+    document: str
+    words: tuple[str, ...]
+    in_text: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.document}: {shlex.join(self.words)}"
+
+
+def read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def blocks(text: str, language: str) -> list[str]:
+    """The code blocks of a language, indented ones too."""
+    found = re.findall(rf"^( *)```{language}\n(.*?)^\1```$", text, re.M | re.S)
+    return [
+        "\n".join(line.removeprefix(indent) for line in body.splitlines()) for indent, body in found
+    ]
+
+
+def quoted(text: str) -> list[str]:
+    """What stands between backticks in running text, on one line each."""
+    running = re.sub(r"^ *```.*?^ *```$", "", text, flags=re.M | re.S)
+    return [" ".join(words.split()) for words in re.findall(r"(?<!`)`([^`]+)`(?!`)", running)]
+
+
+def shell_lines(block: str) -> Iterator[str]:
+    """The lines of a block of shell, with variables and loops written out."""
+    variables: dict[str, list[str]] = {}
+    for line in re.sub(r"\\\n\s*", " ", block).splitlines():
+        line = line.strip()
+        if assigned := re.match(r'(\w+)="([^"$]*)"', line):
+            variables[assigned[1]] = [assigned[2]]
+        elif loop := re.match(r"for (\w+) in (.*); do$", line):
+            variables[loop[1]] = loop[2].split()
+        elif line not in ("", "done"):
+            lines = [line]
+            for name, values in variables.items():
+                used = any(f"${name}" in one for one in lines)
+                if used:
+                    lines = [one.replace(f"${name}", value) for one in lines for value in values]
+            yield from lines
+
+
+def commands(path: Path, program: str) -> list[Command]:
+    """The lines in a document that call a program; `fedivon` by its compose service too."""
+    text = read(path)
+    lines = [(line, False) for block in blocks(text, "bash") for line in shell_lines(block)]
+    lines += [(line, True) for line in quoted(text)]
+    found = []
+    for line, in_text in lines:
+        line = COMPOSE.sub("fedivon", line)
+        if line.split()[0] == program:
+            words = tuple(shlex.split(line, comments=True))
+            found.append(Command(name_of(path), words, in_text))
+    return found
+
+
+def all_commands(program: str) -> list[Command]:
+    return [command for path in PAGES for command in commands(path, program)]
+
+
+def links(text: str) -> list[str]:
+    """The targets of links and pictures, without those that lead elsewhere."""
+    running = re.sub(r"^ *```.*?^ *```$", "", text, flags=re.M | re.S)
+    targets = re.findall(r"\]\(([^)\s]+)\)", running)
+    return [target for target in targets if ":" not in target]
