@@ -42,7 +42,7 @@ types: $(READY)
 
 docs: $(READY)
 	$(BIN)/python tools/package_tree.py build/package
-	$(BIN)/mkdocs build --strict --quiet --site-dir build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir build/site
 	@echo "the site is in build/site"
 
 # Without the end-to-end tests, whose processes are Flower's: what runs in them is not measured.

@@ -22,9 +22,11 @@ _BLOCK = (
 )  # parameters a pass works on at once: its temporaries stay in the processor's cache
 
 
+Start = Literal["posterior", "mean"]  # where a round of IVON's clients begins
+
+
 class Rule(ABC):
-    """A merge in the making: it is given the clients' posteriors block by block, client after
-    client.
+    """A merge in the making, which is given the clients' posteriors one after another, in blocks.
 
     `weighted` tells whether the weights have a say, `takes_points` whether posteriors without a
     precision can be merged. `start` is where IVON's clients start unless the settings tell: with
@@ -33,7 +35,7 @@ class Rule(ABC):
 
     weighted: ClassVar[bool] = True
     takes_points: ClassVar[bool] = False
-    start: ClassVar[Literal["posterior", "mean"]] = "mean"
+    start: ClassVar[Start] = "mean"
 
     def __init__(self, size: int, weights: np.ndarray, previous: Posterior | None):
         self.first_sum = np.zeros(size)
@@ -69,7 +71,7 @@ class Product(Rule):
     s = sum w s_k, mu = sum w s_k mu_k / s.
     """
 
-    start = "posterior"
+    start: ClassVar[Start] = "posterior"
 
     def add(self, part: slice, weight: float, mean: np.ndarray, precision: np.ndarray) -> None:
         weighted = np.multiply(precision, weight, dtype=np.float64)
@@ -87,7 +89,7 @@ class WeightedConflation(Product):
     It is never wider than the client with the largest weight.
     """
 
-    start = "mean"
+    start: ClassVar[Start] = "mean"
 
     def finish(self) -> Posterior:
         precision = self.first_sum
@@ -102,7 +104,7 @@ class Conflation(Product):
     """
 
     weighted = False
-    start = "mean"
+    start: ClassVar[Start] = "mean"
 
     def add(self, part: slice, weight: float, mean: np.ndarray, precision: np.ndarray) -> None:
         super().add(part, weight=1.0, mean=mean, precision=precision)
@@ -115,7 +117,7 @@ class DistributedWeightConsolidation(Conflation):
     server's posterior stays as it was, and is counted.
     """
 
-    start = "posterior"
+    start: ClassVar[Start] = "posterior"
     _kept = 0
 
     @property
@@ -145,7 +147,7 @@ class NaiveWeightedAverage(Rule):
     """FedAvg's mean, and the same for variances (Eq. 10): mu = sum w mu_k, var = sum w var_k."""
 
     takes_points = True
-    start = "posterior"
+    start: ClassVar[Start] = "posterior"
 
     def add(self, part: slice, weight: float, mean: np.ndarray, precision: np.ndarray) -> None:
         self.add_point(part, weight, mean)

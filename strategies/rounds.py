@@ -402,7 +402,7 @@ class Rounds(Strategy):
             self._record.setdefault(who, {}).update(scores)
         if not found:
             return None
-        told = {}
+        told: dict[str, int | float | list[int] | list[float]] = {}
         for who, places in found.items():
             at_the_mean = next(iter(places.values()))["mean"]
             told |= {f"{who}-{key}": value for key, value in at_the_mean.items()}

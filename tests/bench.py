@@ -21,17 +21,19 @@ import torch
 from torch import nn
 
 from fedivon_app.clients.base import PosteriorClient, Task
-from fedivon_app.clients.fedavg import PointClient
-from fedivon_app.clients.fedivon import IvonClient
-from fedivon_app.clients.flipout import VariationalClient
+from fedivon_app.clients.fedavg import PointClient, PointSettings
+from fedivon_app.clients.fedivon import FedIvonClient
+from fedivon_app.clients.flipout import FlipoutClient
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.compose import compose
 from fedivon_app.core.flat import Flat
+from fedivon_app.core.instructions import Instructions
 from fedivon_app.core.ivon import IVON
 from fedivon_app.core.models import build
+from fedivon_app.core.network import Architecture
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.predict import predict
-from fedivon_app.core.settings import Settings
+from fedivon_app.core.settings import AnySettings, MergeSettings
 from fedivon_app.datasets.loading import Partition
 from fedivon_app.datasets.sources import load
 from fedivon_app.methods import method, settings_of
@@ -138,7 +140,7 @@ def _two_steps(
     return two_steps
 
 
-class PlainAdamClient(PointClient):
+class PlainAdamClient(PointClient[PointSettings, MergeSettings]):
     """FedAvg's client with torch's default Adam in place of the fused one that is shipped."""
 
     def optimizer(
@@ -154,16 +156,18 @@ class Contestant:
     """A kind of client, the method whose settings it has, and overrides of them."""
 
     strategy: str
-    kind: type[PosteriorClient]
+    kind: type[PosteriorClient[Any, Any]]
     overrides: tuple[str, ...] = ()
 
 
 CONTESTANTS = {
-    "FedIvon": Contestant("fedivon", IvonClient),
-    "FedIvon, independent samples": Contestant("fedivon", IvonClient, ("client.antithetic=false",)),
+    "FedIvon": Contestant("fedivon", FedIvonClient),
+    "FedIvon, independent samples": Contestant(
+        "fedivon", FedIvonClient, ("client.antithetic=false",)
+    ),
     "FedAvg": Contestant("fedavg", PlainAdamClient),
     "FedAvg, fused Adam": Contestant("fedavg", PointClient),
-    "Flipout": Contestant("flipout", VariationalClient),
+    "Flipout": Contestant("flipout", FlipoutClient),
 }
 
 
@@ -178,14 +182,16 @@ def client_rounds(folder: Path, turns: int = 150) -> dict[str, float]:
     for name, one in CONTESTANTS.items():
         settings = compose(settings_of, "cifar10-fedivon", one.strategy, one.overrides)
         client = one.kind(settings, Partition(0, source, rows, rows))
-        arrays = client.codec.encode(_payload(settings, client.flat))
-        config = {"keys": list(arrays), "round": 1, "learning-rate": settings.client.learning_rate}
+        arrays = client.codec.encode(_first_payload(settings, client.flat))
+        told = Instructions(round=1, learning_rate=settings.client.learning_rate)
+        config = {**told.to_config(), "keys": list(arrays)}
         rivals[name] = partial(client.fit, list(arrays.values()), config)
     return contest(rivals, turns)
 
 
-def _payload(settings: Settings, flat: Flat) -> Payload:
-    return method(settings.strategy).strategy(settings).begin(flat.mean(), flat.buffers)
+def _first_payload(settings: AnySettings, flat: Flat) -> Payload:
+    strategy = method(settings.strategy).strategy(settings, Architecture(slices=flat.slices))
+    return strategy.begin(flat.mean(), flat.buffers)
 
 
 def merge_speed(rule: str, clients: int = 20, size: int = 1_000_000, turns: int = 5) -> float:

@@ -16,5 +16,7 @@ def own_state(tmp_path_factory, monkeypatch):
 
 
 def pytest_collection_modifyitems(items):
-    """The end-to-end tests, which wait more than they work, come first, so that two processes end together."""
+    """The end-to-end tests, which wait more than they work, come first, so that two processes end
+    together.
+    """
     items.sort(key=lambda item: item.get_closest_marker("e2e") is None)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import shlex
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,7 +77,8 @@ def commands(path: Path, program: str) -> list[Command]:
     found = []
     for line, in_text in lines:
         line = COMPOSE.sub("fedivon", line)
-        if line.split()[0] == program:
+        first, *others = line.split()
+        if first == program and others[:1] != ["|"]:  # `fedivon |` begins the lines of the log
             words = tuple(shlex.split(line, comments=True))
             found.append(Command(name_of(path), words, in_text))
     return found
@@ -89,3 +93,29 @@ def links(text: str) -> list[str]:
     running = re.sub(r"^ *```.*?^ *```$", "", text, flags=re.M | re.S)
     targets = re.findall(r"\]\(([^)\s]+)\)", running)
     return [target for target in targets if ":" not in target]
+
+
+def example_files() -> dict[str, str]:
+    """The files of the package that docs/extending.md writes piece by piece, by their names."""
+    written = {}
+    for block in blocks(read(ROOT / "docs" / "extending.md"), "python"):
+        first, _, rest = block.partition("\n")
+        if first.startswith("# mypackage/"):
+            written[first.removeprefix("# mypackage/")] = rest
+    return written
+
+
+@contextmanager
+def example_package(place: Path) -> Iterator[None]:
+    """That package, written out below `place` and importable while this lasts."""
+    (place / "mypackage").mkdir()
+    for name, text in example_files().items():
+        (place / "mypackage" / name).write_text(text)
+    sys.path.insert(0, str(place))
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.path.remove(str(place))
+        for name in [name for name in sys.modules if name.partition(".")[0] == "mypackage"]:
+            del sys.modules[name]

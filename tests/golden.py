@@ -1,11 +1,12 @@
-"""Two rounds of every method in one process, with the real server and the real clients, as numbers to compare with.
+"""Two rounds of every method in one process, with the real server and the real clients, as numbers
+to compare with.
 
     python -m tests.golden record FILE      # the metrics of every method, to the last digit
     python -m tests.golden compare FILE     # run them again: every method whose metrics differ is named
     python -m tests.golden write            # the numbers that tests/test_golden.py holds the code to
 
-`record` and `compare` are for one machine, before and after a change that must not change a number; what the test
-compares with is rounded, for other processors round differently.
+`record` and `compare` are for one machine, before and after a change that must not change a
+number; what the test compares with is rounded, for other processors round differently.
 """
 
 from __future__ import annotations
@@ -96,7 +97,9 @@ class InProcess:
 
 
 def run(case: str) -> list[dict[str, Any]]:
-    """The lines of metrics.jsonl of a short run of a method or a variant of it, without their times."""
+    """The lines of metrics.jsonl of a short run of a method or a variant of it, without their
+    times.
+    """
     method = case.partition(",")[0]
     experiment = "digits-regression" if method == "bayes-admm-full" else "demo"
     words = [*WORDS, *([] if method == "bayes-admm-full" else SMALL), *VARIANTS.get(case, [])]
@@ -115,7 +118,9 @@ def run(case: str) -> list[dict[str, Any]]:
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """The plain values inside of a record by their paths, in which all places of a list are called []."""
+    """The plain values inside of a record by their paths, in which all places of a list are called
+    [].
+    """
     if isinstance(value, dict):
         for key, inside in value.items():
             yield from leaves(inside, f"{path}.{key}" if path else key)

@@ -1,7 +1,8 @@
-"""A whole federation in one process: real clients and a real merge, without Flower's messages."""
+"""A whole federation in one process: real clients and a real strategy's merge, without Flower."""
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,15 +11,18 @@ from flwr.app import RecordDict
 from fedivon_app.clients.state import recall_personal
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.flat import Flat
+from fedivon_app.core.instructions import Instructions
 from fedivon_app.core.models import build
+from fedivon_app.core.network import Architecture
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.datasets.base import Source
 from fedivon_app.datasets.loading import Partition
 from fedivon_app.methods import method, settings_of
-from fedivon_app.strategies.replies import Reply
+from fedivon_app.strategies.base import Reply, Round
 
 
-class Federated(NamedTuple):
+@dataclass(frozen=True)
+class Federated:
     """What there is after the last round."""
 
     server: Posterior
@@ -26,9 +30,9 @@ class Federated(NamedTuple):
     replies: list[Reply]
 
 
-def initial_weights(source: Source, model: str = "linear", **options: Any) -> np.ndarray:
+def initial_network(source: Source, model: str = "linear", **options: Any) -> Flat:
     torch.manual_seed(0)
-    return Flat(build(model, source.shape, source.num_classes, **options)).mean()
+    return Flat(build(model, source.shape, source.num_classes, **options))
 
 
 def federate(
@@ -43,49 +47,46 @@ def federate(
     kind: type | None = None,
     **options: Any,
 ) -> Federated:
-    """The source's rows are dealt in equal runs to the clients, who all take part in every round.
+    """Deal the source's rows in equal runs to the clients, who all take part in every round.
 
     `kind` is another client than the method's own, `options` are the model's.
     """
-    values = {
-        "experiment": "test",
-        "strategy": name,
-        "client": client,
-        "merge": merge,
-        "data": {"clients": clients},
-    }
     settings = settings_of(name).model_validate(
-        values | {"model": {"name": model, "options": options}}
+        {
+            "experiment": "test",
+            "strategy": name,
+            "client": client,
+            "merge": merge,
+            "data": {"clients": clients},
+            "model": {"name": model, "options": options},
+        }
     )
-    strategy = method(name).strategy(settings, source.shape, source.num_classes)
-    payload = strategy.begin(initial_weights(source, model, **options))
+    flat = initial_network(source, model, **options)
+    architecture = Architecture(source.shape, source.num_classes, flat.slices)
+    strategy = method(name).strategy(settings, architecture)
+    payload = strategy.begin(flat.mean())
+    state = {}
     parts = np.split(np.arange(len(source.y_train)), clients)
     states = [RecordDict() for _ in parts]
     for number in range(1, rounds + 1):
         replies = []
         own = []
+        told = Instructions(
+            round=number,
+            learning_rate=settings.client.learning_rate,
+            last_merged=number - 1,
+            last_saved=number - 1,
+            total_examples=len(source.y_train),
+        )
         for k, rows in enumerate(parts):
-            one = (kind or method(name).client)(
-                settings, Partition(k, source, rows, rows), states[k], state_root
-            )
-            arrays = one.codec.encode(payload)
-            config = {
-                "keys": list(arrays),
-                "round": number,
-                "learning-rate": settings.client.learning_rate,
-            }
-            config |= {
-                "last-merged": number - 1,
-                "total-examples": len(source.y_train),
-                "last-saved": number - 1,
-            }
-            out, size, metrics = one.fit(list(arrays.values()), config)
-            replies.append(
-                Reply(k, size, 0, one.codec.decode(dict(zip(arrays, out, strict=True))), metrics)
-            )
-            own.append(recall_personal(one.memory(config).recall(number)) if one.keeps else None)
-        strategy.record = {"round": number}
-        weights = strategy.weights(replies, payload.posterior)
-        merged = strategy.merge(replies, weights, payload.posterior)
-        payload = Payload(merged, None, strategy.merge_extras(replies, payload))
+            partition = Partition(k, source, rows, rows)
+            one = (kind or method(name).client)(settings, partition, states[k], state_root)
+            reply = one.work(payload, told)
+            replies.append(Reply(k, reply.num_examples, 0, reply.payload, reply.metrics))
+            kept = one.memory(told).recall(number) if one.carried(settings) else {}
+            own.append(recall_personal(kept))
+        weights = strategy.weigh(replies, payload.posterior)
+        merged = strategy.merge(Round(number, replies, weights, payload, clients, state))
+        state = merged.state
+        payload = Payload(merged.posterior, None, merged.extras or payload.extras)
     return Federated(payload.posterior, own, replies)

@@ -15,7 +15,9 @@ from flwr.app import Message, RecordDict
 import fedivon_app
 from fedivon_app.cli.commands import COMMANDS
 from fedivon_app.cli.parser import parse
+from fedivon_app.core.codec import Raw
 from fedivon_app.core.compose import CONF, compose
+from fedivon_app.core.instructions import Instructions
 from fedivon_app.core.models import MODELS, options_of
 from fedivon_app.core.settings import FORMER_DATA_SETTINGS
 from fedivon_app.datasets.loading import partition_of
@@ -26,7 +28,18 @@ from fedivon_app.server.setup import prepare
 from fedivon_app.strategies.aggregation import RULES
 from fedivon_app.strategies.replies import num_bytes, to_numpy, to_record
 from fedivon_app.strategies.weighting import WEIGHTINGS
-from tests.documents import PAGES, ROOT, Command, all_commands, blocks, links, name_of, quoted, read
+from tests.documents import (
+    PAGES,
+    ROOT,
+    Command,
+    all_commands,
+    blocks,
+    example_package,
+    links,
+    name_of,
+    quoted,
+    read,
+)
 
 README = read(ROOT / "README.md")
 DOCS = ROOT / "docs"
@@ -38,8 +51,15 @@ SECTIONS = "data|model|client|merge|server|pretraining|evaluation|run"
 
 
 def placeholder(word: str) -> bool:
-    """Such as RUN, EXPERIMENT or mypackage.rules:Median: something of the reader's own."""
-    return word.isupper() or word.startswith("mypackage")
+    """Such as RUN or EXPERIMENT: something that the reader is to fill in."""
+    return word.isupper()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def package(tmp_path_factory):
+    """The package of docs/extending.md, importable, so that its names are checked too."""
+    with example_package(tmp_path_factory.mktemp("site")):
+        yield
 
 
 def names_of_rows(text: str, heading: str) -> list[str]:
@@ -63,20 +83,24 @@ def test_every_method_is_in_the_table_and_has_a_file_of_its_papers_values():
 @pytest.mark.parametrize(("name", "formula"), TABLE)
 def test_the_bytes_of_the_table_are_those_on_the_wire(name, formula, tmp_path):
     settings = compose(settings_of, "digits-regression", name, ["client.epochs=2"])
-    flat, (shape, classes, *_) = prepare(settings)
-    strategy = method(name).strategy(settings, shape, classes)
-    strategy.payload = strategy.begin(flat.mean())
+    prepared = prepare(settings)
+    size = len(prepared.flat)
+    strategy = method(name).strategy(settings, prepared.architecture)
+    sent = Raw().encode(strategy.begin(prepared.flat.mean()))
     factor, *square = (int(term.split()[0]) for term in formula.split(" + "))
-    expected = factor * len(flat) + sum(square) * len(flat) ** 2
-    message = Message(RecordDict({"posterior": strategy.arrays()}), 1, "train")
+    expected = factor * size + sum(square) * size**2
+    message = Message(RecordDict({"posterior": to_record(sent)}), 1, "train")
     expected += 128 * len(message.content["posterior"])  # headers
     assert num_bytes(message.content["posterior"]) == expected
     client = method(name).client(
         settings, partition_of(settings, {"partition-id": 0, "num-partitions": 5})
     )
     arrays = to_numpy(message.content["posterior"])
-    config = {"keys": list(arrays), "round": 1, "learning-rate": settings.client.learning_rate}
-    reply = client.fit(list(arrays.values()), config | {"client-state": str(tmp_path)})[0]
+    told = Instructions(
+        round=1, learning_rate=settings.client.learning_rate, client_state=str(tmp_path)
+    )
+    config = told.to_config() | {"keys": list(arrays)}
+    reply = client.fit(list(arrays.values()), config)[0]
     assert num_bytes(to_record(dict(zip(arrays, reply, strict=True)))) == expected
 
 
@@ -128,17 +152,17 @@ def understood(command: Command) -> None:
     experiment = getattr(options, "experiment", None)
     if experiment is None or placeholder(experiment):
         return
-    told = [one for one in options.set if not placeholder(one.partition("=")[2])]
     if options.command == "sweep":
         assert plan_runs(
-            experiment, sweep_axes(read_grid(options.grid), options.strategy, options.seeds), told
+            experiment,
+            sweep_axes(read_grid(options.grid), options.strategy, options.seeds),
+            options.set,
         )
         return
     named = getattr(options, "strategy", None)
     strategies = named if isinstance(named, list) else [named]
     for strategy in strategies:
-        if strategy is None or not placeholder(strategy):
-            compose(settings_of, experiment, strategy, told)
+        compose(settings_of, experiment, strategy, options.set)
 
 
 @pytest.mark.parametrize("command", all_commands("fedivon"), ids=str)
@@ -226,7 +250,8 @@ def test_settings_that_are_named_exist(path):
         for words in spoken
         if (match := re.match(rf"({SECTIONS})\.([a-z_]+)(?:=|$)", words))
     ):
-        kinds = [settings_of(one).model_fields[section].annotation for one in METHODS]
+        methods = [*METHODS, "mypackage.method:METHOD"]
+        kinds = [settings_of(one).model_fields[section].annotation for one in methods]
         known = {field for kind in kinds for field in kind.model_fields}
         known |= {*FORMER_DATA_SETTINGS} if section == "data" else set()
         assert name in known or (section, name) == ("model", "json"), f"{section}.{name}"

@@ -1,8 +1,5 @@
 """The package that docs/extending.md writes, piece by piece, runs as it is written there."""
 
-import importlib
-import sys
-
 import numpy as np
 import pytest
 import torch
@@ -13,14 +10,8 @@ from fedivon_app.core.compose import compose
 from fedivon_app.methods import settings_of
 from fedivon_app.runs.folder import Run
 from tests import golden
-from tests.documents import ROOT, blocks, read
+from tests.documents import ROOT, blocks, example_files, example_package, read
 
-BLOCKS = blocks(read(ROOT / "docs" / "extending.md"), "python")
-FILES = {
-    first.removeprefix("# mypackage/"): rest
-    for first, _, rest in (block.partition("\n") for block in BLOCKS)
-    if first.startswith("# mypackage/")
-}
 PIECES = [
     "merge.rule=mypackage.rules:Median",
     "merge.weighting=mypackage.weights:root",
@@ -44,17 +35,9 @@ SHORT = [
 
 @pytest.fixture(scope="module", autouse=True)
 def package(tmp_path_factory):
-    """The package, written out and importable, in files of the names that the page gives."""
-    place = tmp_path_factory.mktemp("site")
-    (place / "mypackage").mkdir()
-    for name, text in FILES.items():
-        (place / "mypackage" / name).write_text(text)
-    sys.path.insert(0, str(place))
-    importlib.invalidate_caches()
-    yield
-    sys.path.remove(str(place))
-    for name in [name for name in sys.modules if name.partition(".")[0] == "mypackage"]:
-        del sys.modules[name]
+    """The package, importable."""
+    with example_package(tmp_path_factory.mktemp("site")):
+        yield
 
 
 @pytest.fixture
@@ -79,7 +62,7 @@ def run(tmp_path, monkeypatch):
 
 
 def test_the_page_has_every_piece():
-    assert sorted(FILES) == [
+    assert sorted(example_files()) == [
         "data.py",
         "method.py",
         "net.py",
@@ -116,9 +99,7 @@ def test_a_table_of_ones_own_is_read(run, tmp_path):
         "data.options.delimiter=;",
         "data.partition=iid",
     )
-    assert (
-        record["gm"]["test"]["mean"]["count"] == 16 or record["gm"]["test"]["mean"]["accuracy"] > 0
-    )
+    assert 0 <= record["gm"]["test"]["mean"]["accuracy"] <= 1
 
 
 def test_its_settings_are_checked_like_any_others():
@@ -127,6 +108,6 @@ def test_its_settings_are_checked_like_any_others():
 
 
 def test_what_stands_in_no_file_runs_too():
-    for block in BLOCKS:
+    for block in blocks(read(ROOT / "docs" / "extending.md"), "python"):
         if not block.startswith("# mypackage/"):
             exec(compile(block, "docs/extending.md", "exec"), {})

@@ -1,4 +1,7 @@
-"""No change of the code changes a method's numbers unless it says so: two rounds of each, against those on file."""
+"""No change of the code changes a method's numbers unless it says so.
+
+Two rounds of each, against those on file.
+"""
 
 import json
 

@@ -89,14 +89,16 @@ def gathered(
 
 
 def spread(by_client: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """Return how the clients' accuracies spread, at the mean and by Monte Carlo where there are
-    such.
+    """Return how the clients' accuracies spread, at the mean and where they are by Monte Carlo.
 
     Every client counts once in `mean` and `std`, by its training examples in `weighted`;
     `worst_decile` is the mean over the worst tenth, one client at the least.
     """
     sizes = np.array([client["num_train"] for client in by_client], np.float64)
-    ways = {"mean": by_client, "mc": [client.get("mc") for client in by_client]}
+    ways: dict[str, list[dict[str, Any] | None]] = {
+        "mean": list(by_client),
+        "mc": [client.get("mc") for client in by_client],
+    }
     found = {}
     for way, scores in ways.items():
         known = [score for score in scores if score]

@@ -78,9 +78,10 @@ class Raw:
         rest = dict(arrays)
         mean = rest.pop("mean")
         precision = rest.pop("precision", None)
-        kind = Dense if precision is not None and precision.ndim == 2 else Posterior
         buffers = rest.pop("buffers", None)
-        return Payload(kind(mean, precision), buffers, rest)
+        if precision is not None and precision.ndim == 2:
+            return Payload(Dense(mean, precision), buffers, rest)
+        return Payload(Posterior(mean, precision), buffers, rest)
 
     @staticmethod
     def _check(arrays: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> None:

@@ -1,5 +1,4 @@
-"""What can go wrong, as kinds: the errors that a person may see, and why a posterior or a reply is
-of no use.
+"""What can go wrong, as kinds: errors that a person may see, and why a reply is of no use.
 
     FedIvonError
       UserError          somebody asked for what cannot be: SettingsError, DataError

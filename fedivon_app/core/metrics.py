@@ -31,10 +31,9 @@ def _zero_bins() -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Tally:
-    """Sums from which the four scores follow, over any number of examples; `Tally()` is the sum
-    over none.
+    """Sums over any number of examples, from which scores follow.
 
-    Tallies of different clients add up to the tally of all their examples, so that scores over
+    `Tally()` is the sum over none. Tallies of different clients add up to the tally of all their examples, so that scores over
     clients come from pooled sums and pooled calibration bins, never from averages of the clients'
     scores. Bin b holds the examples whose largest probability lies in (b/15, (b+1)/15] (Guo et al.
     2017, section 2).
@@ -121,9 +120,7 @@ class Tally:
         }
 
     def to_dict(self) -> dict[str, float | list[float]]:
-        """Return plain numbers and lists under the fields' names, fit for a Flower MetricRecord
-        and JSON.
-        """
+        """Return plain numbers and lists by name, fit for a Flower MetricRecord and for JSON."""
         values: dict[str, float | list[float]] = {}
         for name in SUMMED:
             value = getattr(self, name)
@@ -164,21 +161,24 @@ class Tally:
 
 
 def classification(probabilities: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """accuracy, nll, ece (15 equal bins) and brier (summed over classes) of (N, C) probabilities."""
+    """Return accuracy, nll, ece (15 bins) and brier (summed over classes) of (N, C) probabilities."""
     return Tally.of(probabilities, labels).scores()
 
 
 def reliability(
     source: Tally | np.ndarray, labels: np.ndarray | None = None
 ) -> dict[str, np.ndarray]:
-    """A reliability diagram's bins: mean confidence, accuracy (both NaN where a bin is empty) and
-    count, each (15,).
+    """Return the bins of a reliability diagram: mean confidence, accuracy and count, each (15,).
 
-    From a Tally, or from (N, C) probabilities and their labels.
+    Confidence and accuracy are NaN where a bin is empty. The bins are those of a Tally, or of (N, C)
+    probabilities and their labels.
     """
-    if isinstance(source, Tally) != (labels is None):
+    if isinstance(source, Tally) and labels is None:
+        tally = source
+    elif isinstance(source, np.ndarray) and labels is not None:
+        tally = Tally.of(source, labels)
+    else:
         raise ValueError("reliability takes a Tally, or probabilities with their labels")
-    tally = source if isinstance(source, Tally) else Tally.of(source, labels)
     filled = np.where(tally.bin_count > 0, tally.bin_count, np.nan)
     return {
         "confidence": tally.bin_confidence / filled,
@@ -188,7 +188,7 @@ def reliability(
 
 
 def auroc(scores_in: np.ndarray, scores_out: np.ndarray) -> float:
-    """P(out > in) + P(out = in) / 2 over all pairs.
+    """Return P(out > in) + P(out = in) / 2 over all pairs.
 
     A higher score means more out-of-distribution.
     """
@@ -202,12 +202,11 @@ def auroc(scores_in: np.ndarray, scores_out: np.ndarray) -> float:
 
 
 def uncertainty(sample_probabilities: np.ndarray) -> dict[str, np.ndarray]:
-    """Entropy, aleatoric and epistemic uncertainty of M samples p_m, (M, N, C), with mean p; each
-    (N,).
+    """Return entropy, aleatoric and epistemic uncertainty of M samples p_m with mean p, each (N,).
 
-    entropy = -sum_c p_c log p_c / log C, in [0, 1]; of the matrices mean_m(diag(p_m) - p_m p_m^T)
-    (aleatoric) and mean_m((p_m - p)(p_m - p)^T) (epistemic) the traces, mean_m sum_c p_mc (1 -
-    p_mc) and mean_m sum_c (p_mc - p_c)^2. The two add up to sum_c p_c (1 - p_c).
+    The samples are (M, N, C). entropy = -sum_c p_c log p_c / log C, in [0, 1]; of the matrices
+    mean_m(diag(p_m) - p_m p_m^T) (aleatoric) and mean_m((p_m - p)(p_m - p)^T) (epistemic) the
+    traces, mean_m sum_c p_mc (1 - p_mc) and mean_m sum_c (p_mc - p_c)^2. The two add up to sum_c p_c (1 - p_c).
     """
     samples = np.asarray(sample_probabilities)
     if samples.ndim != 3 or samples.shape[0] == 0:
@@ -224,8 +223,9 @@ def uncertainty(sample_probabilities: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def uncertainty_of_moments(mean: np.ndarray, second: np.ndarray) -> dict[str, np.ndarray]:
-    """The same from the mean p and the mean square of the samples, (N, C) float64, so that none
-    has to be kept.
+    """Return the same from the mean p and the mean square of the samples, (N, C) float64.
+
+    So none of the samples has to be kept.
 
     The traces are sum_c (E[p_c] - E[p_c^2]) (aleatoric) and sum_c (E[p_c^2] - p_c^2) (epistemic).
     """
@@ -240,28 +240,29 @@ def uncertainty_of_moments(mean: np.ndarray, second: np.ndarray) -> dict[str, np
 def retention_curve(
     correct: np.ndarray,
     uncertainty: np.ndarray,
-    fractions: Sequence[float] = tuple(np.arange(1, 21) / 20),
+    fractions: Sequence[float] | np.ndarray = tuple(np.arange(1, 21) / 20),
 ) -> np.ndarray:
-    """The accuracy over the most certain fraction of the examples, for each of `fractions`.
+    """Return the accuracy over the most certain fraction of the examples, for each of `fractions`.
 
     At least one example is kept. Among equally uncertain examples none is preferred: the accuracy
     is the expected one under a random order of them, so the order of the arrays does not matter.
     """
-    correct = np.asarray(correct, dtype=np.float64)
+    right = np.asarray(correct, dtype=np.float64)
     uncertain = _scores("uncertainty", uncertainty)
-    fractions = np.asarray(fractions, dtype=np.float64)
-    if correct.shape != uncertain.shape:
+    shares = np.asarray(fractions, dtype=np.float64)
+    if right.shape != uncertain.shape:
         raise ValueError(
-            f"correct {correct.shape} and uncertainty {uncertain.shape} must have one entry per "
+            f"correct {right.shape} and uncertainty {uncertain.shape} must have one entry per "
             "example"
         )
-    if not ((fractions > 0) & (fractions <= 1)).all():
-        raise ValueError(f"fractions must lie in (0, 1], not {fractions.tolist()}")
+    if not ((shares > 0) & (shares <= 1)).all():
+        raise ValueError(f"fractions must lie in (0, 1], not {shares.tolist()}")
     _, group, size = np.unique(uncertain, return_inverse=True, return_counts=True)
-    group_accuracy = np.bincount(group, weights=correct) / size
+    group_accuracy = np.bincount(group, weights=right) / size
     running = np.cumsum(np.repeat(group_accuracy, size))
-    kept = np.maximum(1, np.rint(fractions * len(correct)).astype(int))
-    return running[kept - 1] / kept
+    kept = np.maximum(1, np.rint(shares * len(right)).astype(int))
+    curve: np.ndarray = running[kept - 1] / kept
+    return curve
 
 
 def _checked(probabilities: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,5 +1,4 @@
-"""The scores of a model: what each is called, which way is better, and how clients' values are
-pooled.
+"""The scores of a model: their names, which way is better, and how clients' values are pooled.
 
 One line in SCORES adds a score for everybody: tables, plots, pages, the choice of the best
 checkpoint (`evaluation.select_by`) and the pooling over clients follow from it. A score of the

@@ -1,7 +1,8 @@
 """The compose files themselves, on a Docker engine.
 
-The stack goes up, does a run with TLS and keys, loses a node that is killed, and goes down. Where there
-is no engine or no base image, the reason for skipping says so; `make compose-test` brings both.
+The stack goes up, does a run with TLS and keys, loses a node that is killed, and goes down. Where
+there is no engine or no base image, the reason for skipping says so; `make compose-test` brings
+both.
 """
 
 import os

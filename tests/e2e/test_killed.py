@@ -1,7 +1,7 @@
 """Processes of a federation with TLS and keys are killed, one kind after the other.
 
-Nothing is lost but the round under way. The method is BayesADMM, whose clients keep duals from round to
-round.
+Nothing is lost but the round under way. The method is BayesADMM, whose clients keep duals from
+round to round.
 """
 
 import json
@@ -126,8 +126,8 @@ def disturbed(sites, tmp_path_factory) -> Path:
     """A run of four rounds.
 
     In round 2, in which client 0 is held, the SuperNode of client 1 is ended and started again, and
-    the ServerApp is killed; the run is resumed. In round 3 the SuperLink is killed, started again, and
-    the run is resumed once more.
+    the ServerApp is killed; the run is resumed. In round 3 the SuperLink is killed, started again,
+    and the run is resumed once more.
     """
     server = sites.federation
     held = Held(tmp_path_factory.mktemp("disturbed"), rounds=1)

@@ -1,9 +1,8 @@
 """Real `flwr run`s in the Ray simulation.
 
-The same seed gives the same numbers, also if stopped and resumed; what is left behind; and personal
-models that outlive their run.
-
-FedIvon with clients that go on from their own PMs (beta = 0); all four of them train, two report.
+The same seed gives the same numbers, also if a run is stopped and resumed; a run leaves its folder
+behind, and personal models outlive their run. The method is FedIvon, with clients that go on from
+their own PMs (beta = 0); all four of them train, two report.
 """
 
 import json
@@ -17,11 +16,11 @@ import yaml
 
 from fedivon_app.cli.main import main
 from fedivon_app.federation.bundle import copy_app
+from fedivon_app.federation.local_federation import Federation
 from fedivon_app.federation.superlink import BIN
 from fedivon_app.runs.folder import Run
 from fedivon_app.runs.personalise import kept_models, score_again
-from tests.e2e import helpers
-from tests.e2e.helpers import PROJECT, Launched, configuration, numbers, resume
+from tests.e2e.helpers import PROJECT, Launched, configuration, launch, numbers, resume
 
 pytestmark = pytest.mark.e2e
 
@@ -31,27 +30,27 @@ SMALL = [
     "train_all_clients=true",
     "rounds=4",
     "client.beta=0",
-]
-SMALL += [
     "data.holdout=100",
     "evaluation.every=2",
     "evaluation.samples=4",
     "evaluation.final_samples=8",
+    "evaluation.clients_every=2",
+    "run.checkpoint_every=1",
+    "run.client_state=run",
 ]
-SMALL += ["evaluation.clients_every=2", "run.checkpoint_every=1", "run.client_state=run"]
 
 
-def simulate(federation, runs: Path, *overrides: str, at_once: int = 1) -> Launched:
+def simulate(federation: Federation, runs: Path, *overrides: str, at_once: int = 1) -> Launched:
+    """Run four rounds in the simulation."""
     config = configuration(runs, "demo", "fedivon-personal", *SMALL, *overrides)
-    return helpers.launch(federation, config, nodes=4, at_once=at_once).completed()
+    return launch(federation, config, nodes=4, at_once=at_once).completed()
 
 
 @pytest.fixture(scope="module")
 def undisturbed(federation, tmp_path_factory) -> Launched:
-    """As many clients as there are nodes, two of them at once."""
-    return simulate(
-        federation, tmp_path_factory.mktemp("undisturbed"), "data.clients=null", at_once=2
-    )
+    """A run with as many clients as there are nodes, two of them at once."""
+    runs = tmp_path_factory.mktemp("undisturbed")
+    return simulate(federation, runs, "data.clients=null", at_once=2)
 
 
 def test_a_run_leaves_its_folder(undisturbed):
@@ -62,11 +61,10 @@ def test_a_run_leaves_its_folder(undisturbed):
     assert set(records[1]["gm"]["test"]) == set(records[1]["gm"]["holdout"]) == {"mean", "mc"}
     assert records[1]["gm"]["clients_before_training"]["mean"]["accuracy"] >= 0
     assert records[-1]["gm"]["test"]["mc"]["samples"] == 8
-    assert [line for line in undisturbed.lines if line.startswith("round 4/4")]
+    assert any(line.startswith("round 4/4") for line in undisturbed.lines)
     summary = json.loads((folder / "summary.json").read_text())
-    assert (
-        summary["status"] == "completed" and summary["final"]["test"] == records[-1]["gm"]["test"]
-    )
+    assert summary["status"] == "completed"
+    assert summary["final"]["test"] == records[-1]["gm"]["test"]
     assert yaml.safe_load((folder / "settings.yaml").read_text())["data"]["clients"] == 4
     run = Run.open(folder)
     assert [saved.round for saved in run.checkpoints()] == [3, 4]
@@ -79,10 +77,8 @@ def test_a_run_leaves_its_folder(undisturbed):
 def test_every_line_says_whose_model_and_when(undisturbed):
     folder = undisturbed.folder
     records = list(Run.open(folder).metrics())
-    assert [set(record.get("pm", {})) for record in records] == [
-        set(),
-        {"clients_after_training"},
-    ] * 2
+    personal = [set(record.get("pm", {})) for record in records]
+    assert personal == [set(), {"clients_after_training"}] * 2
     last = records[-1]
     assert set(last["gm"]) == {"clients_before_training", "test", "holdout"}
     assert len(last["pm"]["clients_after_training"]["by_client"]) == 4 and last["silent"] == 2
@@ -92,9 +88,9 @@ def test_every_line_says_whose_model_and_when(undisturbed):
 
 
 def test_a_run_stopped_and_resumed_ends_with_the_same_numbers(federation, undisturbed, tmp_path):
-    """One client at a time; it is stopped after round 2.
+    """It is stopped after round 2, with traces of a round 3 that a killed server left behind.
 
-    Traces of a round 3 are there that a killed server left behind.
+    One client trains at a time.
     """
     folder = simulate(federation, tmp_path, "run.stop_after=2").folder
     assert json.loads((folder / "summary.json").read_text())["status"] == "stopped"
@@ -121,16 +117,15 @@ def test_the_demo_command_compares_methods_and_exits_zero(tmp_path, capfd):
     code = main(["run", "demo", "--strategy", "fedavg", "fedivon", *words])
     shown = capfd.readouterr().out
     assert code == 0
-    point, posterior = (
-        numbers(next(tmp_path.glob(f"*-{name}")))[-1] for name in ("fedavg", "fedivon")
-    )
+    (point,) = (numbers(folder)[-1] for folder in tmp_path.glob("*-fedavg"))
+    (posterior,) = (numbers(folder)[-1] for folder in tmp_path.glob("*-fedivon"))
     assert set(point["gm"]["test"]) == {"mean"} and set(posterior["gm"]["test"]) == {"mean", "mc"}
     for expected in ("accuracy %", "GM at the mean", "GM, 4 samples", "run folders:", "round 2/2"):
         assert expected in shown
 
 
 def test_the_bundle_holds_the_settings(tmp_path):
-    """From a copy: Flower takes a folder's name for the app's, and refuses an underscore in it."""
+    """It is built from a copy: Flower names the app by its folder, and refuses an underscore."""
     app = copy_app(PROJECT, tmp_path / "fedivon")
     done = subprocess.run(
         [BIN / "flwr", "build", "--app", app],
@@ -142,9 +137,6 @@ def test_the_bundle_holds_the_settings(tmp_path):
     bundles = [*tmp_path.glob("*.fab"), *app.glob("*.fab")]
     assert bundles, done.stdout + done.stderr
     names = zipfile.ZipFile(bundles[0]).namelist()
-    assert {
-        "conf/experiment/demo.yaml",
-        "conf/strategy/fedivon.yaml",
-        "datasets/partition.py",
-    } <= set(names)
+    wanted = {"conf/experiment/demo.yaml", "conf/strategy/fedivon.yaml", "datasets/partition.py"}
+    assert wanted <= set(names)
     assert not [name for name in names if "test_" in name]

@@ -1,6 +1,7 @@
 """Personal models after a run: a newcomer's, and those that the run's clients kept."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,15 +9,18 @@ from flwr.app import RecordDict
 
 from fedivon_app.cli.main import main
 from fedivon_app.core import client_scores
-from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.compose import compose
+from fedivon_app.core.errors import DataError, SettingsError
+from fedivon_app.core.instructions import Instructions
 from fedivon_app.datasets.loading import partition_of
-from fedivon_app.datasets.sources import DataError, load
+from fedivon_app.datasets.sources import load
 from fedivon_app.methods import method, settings_of
 from fedivon_app.runs.folder import Run
 from fedivon_app.runs.personalise import kept_models, personalise, score_again
 from fedivon_app.runs.trained_model import Trained
+from fedivon_app.server.recorder import checkpoint_of
 from fedivon_app.server.setup import prepare
+from fedivon_app.strategies.rounds import Standing
 
 NAME = "fedivon-personal"
 WORDS = ["data.clients=3", "clients_per_round=2", "data.partition=labels"]
@@ -25,24 +29,22 @@ WORDS += ["evaluation.samples=4", "evaluation.final_samples=4"]
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """A run after one round of three clients, two of them merged; and the record of its evaluation, as the clients'."""
+    """A run after one round of three clients, two of them merged, and what its evaluation found.
+
+    The tallies of the evaluation went the way of the wire, those of `score_again` do not.
+    """
     root = tmp_path_factory.mktemp("runs")
     settings = compose(
         settings_of, "demo", NAME, [*WORDS, f"run.folder={root}", "run.client_state=run"]
     )
     run = Run.create(settings)
-    flat, data = prepare(settings)
+    prepared = prepare(settings)
+    data = prepared.data
     known = {"shape": data.shape, "num_classes": data.num_classes, "class_names": None}
     run.write("model.json", json.dumps(known))
-    strategy = method(NAME).strategy(settings)
-    payload = strategy.begin(flat.mean())
-    arrays = strategy.codec.encode(payload)
-    config = {
-        "keys": list(arrays),
-        "round": 1,
-        "learning-rate": 0.3,
-        "client-state": str(run.folder / "clients"),
-    }
+    strategy = method(NAME).strategy(settings, prepared.architecture)
+    payload = strategy.begin(prepared.flat.mean())
+    told = Instructions(round=1, learning_rate=0.3, client_state=str(run.folder / "clients"))
     replies = {}
     sizes = {}
     for k in range(3):
@@ -51,11 +53,16 @@ def run(tmp_path_factory):
         )
         sizes[k] = len(one.partition.train)
         if k < 2:
-            one.fit(list(arrays.values()), config)
-        asked = config | {"last-merged": 1 if k < 2 else 0}
-        replies[k] = client_scores.from_metrics(one.evaluate(list(arrays.values()), asked)[2])
-    run.save(1, payload, {"last_merged": np.array([[0, 1], [1, 1]])})
+            one.work(payload, told)
+        asked = replace(told, last_merged=1 if k < 2 else 0)
+        replies[k] = as_on_the_wire(one.score(payload, asked))
+    run.save(checkpoint_of(Standing(1, payload, last_merged={0: 1, 1: 1})))
     return run, client_scores.gathered(replies, sizes, 4)
+
+
+def as_on_the_wire(tallies):
+    """Return tallies as the server has them, after they went there as Flower's metrics."""
+    return client_scores.from_metrics(client_scores.to_metrics(tallies))
 
 
 def newcomer(folder, **changes):
@@ -108,9 +115,8 @@ def test_both_commands_print_a_table(run, tmp_path, capsys):
     assert main(["clients", str(run[0].folder)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["client", "examples", "GM", "accuracy", "%", "PM", "accuracy", "%"]
-    assert len(lines) == 2 + 3 + 4 and lines[4].endswith(
-        "-"
-    )  # the third client has no model of its own
+    assert len(lines) == 2 + 3 + 4
+    assert lines[4].endswith("-")  # the third client has no model of its own
 
 
 def test_runs_without_personal_models_say_so(tmp_path):
@@ -123,11 +129,8 @@ def test_runs_without_personal_models_say_so(tmp_path):
     run = Run.create(settings)
     with pytest.raises(SettingsError, match="no checkpoint"):
         kept_models(run)
-    flat = prepare(settings)[0]
-    run.save(
-        1,
-        method("fedavg").strategy(settings).begin(flat.mean()),
-        {"last_merged": np.empty((0, 2), np.int64)},
-    )
+    prepared = prepare(settings)
+    strategy = method("fedavg").strategy(settings, prepared.architecture)
+    run.save(checkpoint_of(Standing(1, strategy.begin(prepared.flat.mean()))))
     with pytest.raises(SettingsError, match="kept no personal models"):
         kept_models(run)

@@ -5,20 +5,21 @@ import json
 import numpy as np
 import pytest
 
+from fedivon_app.core.compose import compose
+from fedivon_app.core.errors import DataError, SettingsError
+from fedivon_app.core.instructions import Instructions
 from fedivon_app.core.metrics import auroc, classification, uncertainty
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.predict import predict_samples
-from fedivon_app.core.errors import SettingsError
-from fedivon_app.core.compose import compose
 from fedivon_app.datasets.loading import partition_of, tensors
 from fedivon_app.datasets.resize import fit
-from fedivon_app.datasets.sources import DataError, load
+from fedivon_app.datasets.sources import load
 from fedivon_app.methods import method, settings_of
-from fedivon_app.runs.folder import Run
+from fedivon_app.runs.folder import Checkpoint, Run
 from fedivon_app.runs.trained_model import Trained
 from fedivon_app.runs.uncertainty import assess
 from fedivon_app.server.evaluation import Evaluator
-from fedivon_app.server.setup import prepare
+from fedivon_app.server.setup import Examples, prepare
 
 
 def finished(folder, strategy="fedivon", *overrides) -> Run:
@@ -32,15 +33,14 @@ def finished(folder, strategy="fedivon", *overrides) -> Run:
         *overrides,
     ]
     settings = compose(settings_of, "demo", strategy, [*words, f"run.folder={folder}"])
-    flat, _ = prepare(settings)
+    prepared = prepare(settings)
     kind = method(strategy)
-    payload = kind.strategy(settings).begin(flat.mean())
+    payload = kind.strategy(settings, prepared.architecture).begin(prepared.flat.mean())
     client = kind.client(settings, partition_of(settings, {"partition-id": 0, "num-partitions": 1}))
-    arrays = client.codec.encode(payload)
-    config = {"keys": list(arrays), "round": 1, "learning-rate": settings.client.learning_rate}
-    trained, _, _ = client.fit(list(arrays.values()), config)
+    told = Instructions(round=1, learning_rate=settings.client.learning_rate)
+    trained = client.work(payload, told).payload
     run = Run.create(settings)
-    run.save(7, client.codec.decode(dict(zip(arrays, trained, strict=True))), {})
+    run.save(Checkpoint(7, trained, {}))
     return run
 
 
@@ -74,9 +74,8 @@ def test_the_numbers_are_those_of_the_metrics(run):
     assert (result["round"], mc["samples"], result["num_examples"]) == (7, 6, len(source.y_test))
     assert mc["scores"] == pytest.approx(classification(drawn.mean(0), source.y_test), rel=1e-5)
     assert mc["retention"]["entropy"][-1] == pytest.approx(mc["scores"]["accuracy"])
-    assert (
-        mc["retention"]["entropy"][9] > mc["scores"]["accuracy"]
-    )  # the more certain half is more often right
+    # The more certain half is more often right.
+    assert mc["retention"]["entropy"][9] > mc["scores"]["accuracy"]
     assert sum(mc["reliability"]["count"]) == len(source.y_test)
     assert set(mc["retention"]) == {"fractions", "entropy", "aleatoric", "epistemic"}
     assert set(result["ways"]["mean"]["retention"]) == {"fractions", "entropy", "aleatoric"}
@@ -117,9 +116,9 @@ def test_as_many_known_examples_are_compared_as_the_settings_say(tmp_path, stran
 def test_predictions_that_are_there_already_are_not_made_again(run):
     settings = run.settings
     trained = Trained.open(run)
-    evaluator = Evaluator(
-        settings, trained.flat, {"test": (load("digits").x_test, load("digits").y_test)}
-    )
+    source = load("digits")
+    test = Examples(source.x_test, source.y_test)
+    evaluator = Evaluator(settings, trained.flat, {"test": test})
     evaluator(settings.rounds, trained.payload)
     assert assess(run, predicted=evaluator.moments) == assess(run)
     flipped = {way: type(m)(m.mean[::-1], m.second[::-1]) for way, m in evaluator.moments.items()}

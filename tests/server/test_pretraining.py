@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
+from fedivon_app.core.codec import Payload
 from fedivon_app.core.metrics import classification
+from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.predict import predict_mean
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.compose import compose
@@ -23,23 +25,30 @@ def settings_with(*overrides, strategy="flipout"):
     return compose(settings_of, "digits-fischer", strategy, words)
 
 
-def accuracy(settings, flat, parts, payload):
-    images, labels = tensors(*parts["test"], settings.data.scaling, "cpu")
-    return classification(predict_mean(flat, payload.posterior, images), labels.numpy())["accuracy"]
+def first_of(settings, prepared):
+    """Return what the settings' method begins with."""
+    strategy = method(settings.strategy).strategy(settings, prepared.architecture)
+    return strategy.begin(prepared.flat.mean())
+
+
+def accuracy(settings, prepared, payload):
+    test = prepared.data.parts["test"]
+    images, labels = tensors(test.x, test.y, settings.data.scaling, "cpu")
+    probabilities = predict_mean(prepared.flat, payload.posterior, images)
+    return classification(probabilities, labels.numpy())["accuracy"]
 
 
 @pytest.mark.parametrize("strategy", ["fedavg", "fedivon", "flipout", "mc-dropout", "fedlaplace"])
 def test_every_method_starts_better_after_it(strategy):
     rate = "client.learning_rate=0.3" if strategy == "fedivon" else "client.learning_rate=0.01"
     settings = settings_with(rate, strategy=strategy)
-    flat, (*_, parts) = prepare(settings)
-    start = method(strategy).strategy(settings).begin(flat.mean())
-    trained = pretrain(settings, start, flat)
-    assert accuracy(settings, flat, parts, trained) > max(
-        0.6, accuracy(settings, flat, parts, start)
-    )
+    prepared = prepare(settings)
+    start = first_of(settings, prepared)
+    trained = pretrain(settings, start, prepared.flat)
+    before = accuracy(settings, prepared, start)
+    assert accuracy(settings, prepared, trained) > max(0.6, before)
     assert (trained.posterior.precision is None) == (start.posterior.precision is None)
-    again = pretrain(settings, start, flat)
+    again = pretrain(settings, start, prepared.flat)
     np.testing.assert_array_equal(trained.posterior.mean, again.posterior.mean)
 
 
@@ -48,10 +57,10 @@ def test_it_ends_when_the_validation_accuracy_no_longer_rises(caplog):
     settings = settings_with(
         "pretraining.patience=2", "client.learning_rate=1e-12", "pretraining.epochs=50"
     )
-    flat, _ = prepare(settings)
-    start = method("flipout").strategy(settings).begin(flat.mean())
+    prepared = prepare(settings)
+    start = first_of(settings, prepared)
     with caplog.at_level("INFO", logger="fedivon"):
-        pretrain(settings, start, flat)
+        pretrain(settings, start, prepared.flat)
     epochs = [
         record.getMessage()
         for record in caplog.records
@@ -62,13 +71,13 @@ def test_it_ends_when_the_validation_accuracy_no_longer_rises(caplog):
 
 def test_its_examples_are_a_fraction_and_validation_is_apart():
     settings = settings_with("data.holdout=100", "pretraining.validation=0.2")
-    source, train, validation = examples(settings)
+    own = examples(settings)
     split = division(settings.data, 10, settings.seed).split
-    pool = len(source.y_train) - 100
-    assert len(train) + len(validation) == int(0.3 * pool)
-    assert len(validation) == int(0.2 * int(0.3 * pool))
-    assert not set(train) & set(validation)
-    assert not (set(train) | set(validation)) & set(split.holdout)
+    pool = len(own.source.y_train) - 100
+    assert len(own.train) + len(own.validation) == int(0.3 * pool)
+    assert len(own.validation) == int(0.2 * int(0.3 * pool))
+    assert not set(own.train) & set(own.validation)
+    assert not (set(own.train) | set(own.validation)) & set(split.holdout)
 
 
 def test_without_data_it_says_so(tmp_path):
@@ -79,13 +88,23 @@ def test_without_data_it_says_so(tmp_path):
     with pytest.raises(
         SettingsError, match="clients keep nothing from round to round, and those of bayes-admm do"
     ):
-        pretrain(settings, method("bayes-admm").strategy(settings).begin(np.zeros(3)), None)
+        pretrain(settings, Payload(Posterior(np.zeros(3), np.ones(3))), None)
     with pytest.raises(SettingsError, match="is 1: too few to train and validate"):
         examples(settings_with("pretraining.fraction=0.001"))
     x = np.zeros((40, 8, 8), np.uint8)
     y = np.arange(40) % 10
     np.savez(tmp_path / "own.npz", x_train=x, y_train=y, x_test=x, y_test=y)
-    _, train, validation = examples(
+    own = examples(
         settings_with(*words, f"data.path={tmp_path / 'own.npz'}", "pretraining.fraction=0.5")
     )
-    assert (len(train), len(validation)) == (18, 2)
+    assert (len(own.train), len(own.validation)) == (18, 2)
+
+
+def test_a_rate_that_is_far_too_large_is_told():
+    settings = settings_with("client.learning_rate=1e30", strategy="fedavg")
+    prepared = prepare(settings)
+    with pytest.raises(
+        SettingsError,
+        match=r"pretraining diverged in epoch \d: .*try a smaller client.learning_rate",
+    ):
+        pretrain(settings, first_of(settings, prepared), prepared.flat)

@@ -4,8 +4,10 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
 from fedivon_app.core.codec import Payload
+from fedivon_app.core.network import Architecture
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.methods import method, settings_of
+from fedivon_app.strategies.rounds import Rounds
 
 
 def arrays_of(**named) -> ArrayRecord:
@@ -15,7 +17,10 @@ def arrays_of(**named) -> ArrayRecord:
 
 
 class Nodes:
-    """A grid of hand-made nodes; `reply(partition, message)` gives a node's records, an Error, or None for silence."""
+    """A grid of hand-made nodes.
+
+    `reply(partition, message)` gives a node's records, an Error, or None for silence.
+    """
 
     def __init__(self, count: int, reply, first_id: int = 100, properties=None):
         self.reply = reply
@@ -70,27 +75,40 @@ def good(partition, message, **changes):
     return {"posterior": arrays_of(**arrays), "metrics": MetricRecord(metrics)}
 
 
-def fedivon(**values):
-    common = {
-        "experiment": "test",
-        "strategy": "fedivon",
-        "merge": {"rule": "product"},
-        "rounds": 3,
-    }
-    return method("fedivon").strategy(
-        settings_of("fedivon").model_validate(common | values), (4,), 3
-    )
+def strategy_of(name, **values):
+    """The strategy of a method, for inputs of four numbers and three classes."""
+    common = {"experiment": "test", "strategy": name, "rounds": 3}
+    settings = settings_of(name).model_validate(common | values)
+    return method(name).strategy(settings, Architecture((4,), 3))
 
 
-def start(strategy, nodes, rounds=1, **options):
-    records = []
-    strategy.payload = Payload(Posterior(np.zeros(4), np.ones(4)))
-    strategy.start(
-        nodes,
-        strategy.arrays(),
-        rounds,
-        0.2,
-        on_round=lambda r, p, record: records.append(record),
-        **options,
-    )
-    return records
+FIRST = Payload(Posterior(np.zeros(4), np.ones(4)))
+
+
+def fedivon(first=FIRST, standing=None, **values):
+    """The rounds of FedIvon, from a posterior of four weights."""
+    return Rounds(strategy_of("fedivon", **values), first, standing=standing)
+
+
+class Notes:
+    """An observer that keeps the records of the rounds, and does something after each."""
+
+    def __init__(self, saves, after):
+        self.records = []
+        self.saves = saves
+        self.after = after
+
+    def score(self, server_round, payload):
+        return None
+
+    def finished(self, standing, record):
+        self.records.append(record)
+        self.after(standing.round)
+        return self.saves
+
+
+def start(loop, nodes, rounds=1, saves=False, after=lambda server_round: None):
+    """The records of these rounds."""
+    notes = Notes(saves, after)
+    loop.start(nodes, loop.arrays(), rounds, 0.2, observer=notes)
+    return notes.records

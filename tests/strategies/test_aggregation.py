@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.strategies.aggregation import RULES, aggregate, aggregate_counting
-from fedivon_app.strategies.weighting import RULES as WEIGHTINGS
-from fedivon_app.strategies.weighting import weigh
+from fedivon_app.strategies.aggregation import RULES, aggregate, aggregate_noting
+from fedivon_app.strategies.weighting import WEIGHTINGS, weigh
 
 THREE = [
     Posterior([1.0, 0.0], [1.0, 4.0]),
@@ -65,12 +64,19 @@ def test_wc_by_hand():
 
 
 def test_dwc_by_hand_keeps_and_counts_what_has_no_positive_precision():
-    """s = [4 - 2 * 0.5, 16 - 2 * 7] = [3, 2]; with a start twice as certain the second is 16 - 28 and stays."""
-    merged, kept = aggregate_counting("dwc", THREE, WEIGHTS, START)
+    """s = [4 - 2 * 0.5, 16 - 2 * 7] = [3, 2].
+
+    With a start twice as certain the second is 16 - 28 and stays.
+    """
+    found = aggregate_noting("dwc", THREE, WEIGHTS, START)
+    merged = found.posterior
+    kept = found.kept_coordinates
     np.testing.assert_allclose(merged.precision, [3, 2])
     np.testing.assert_allclose(merged.mean, [(10 - 1) / 3, (40 - 14) / 2])
     assert kept == 0
-    merged, kept = aggregate_counting("dwc", THREE, WEIGHTS, Posterior([1.0, 1.5], [0.5, 14.0]))
+    found = aggregate_noting("dwc", THREE, WEIGHTS, Posterior([1.0, 1.5], [0.5, 14.0]))
+    merged = found.posterior
+    kept = found.kept_coordinates
     np.testing.assert_allclose(merged.precision, [3, 14])
     np.testing.assert_allclose(merged.mean, [3, 1.5])
     assert kept == 1
@@ -94,7 +100,9 @@ def test_the_rules_stand_to_each_other_as_their_formulas_say(seed, clients):
     heaviest = posteriors[int(weights.argmax())]
     assert (merged["wc"].variance <= heaviest.variance * (1 + 1e-6)).all()
     flat = Posterior(rng.standard_normal(20), np.full(20, 1e-30))
-    consolidated, kept = aggregate_counting("dwc", posteriors, weights, flat)
+    found = aggregate_noting("dwc", posteriors, weights, flat)
+    consolidated = found.posterior
+    kept = found.kept_coordinates
     np.testing.assert_allclose(consolidated.mean, merged["conflation"].mean, rtol=1e-6)
     np.testing.assert_allclose(consolidated.precision, merged["conflation"].precision, rtol=1e-6)
     assert kept == 0
@@ -183,7 +191,10 @@ def test_memory_does_not_depend_on_the_number_of_clients(rule):
 
 
 def test_merging_hessians_differs_from_merging_precisions_by_the_weight_decay_only():
-    """Algorithm 2 weighs means by h, Eq. 16 by s = ess (h + wd): at wd = 2e-4 and h near 1 the means agree to 1e-3."""
+    """Algorithm 2 weighs means by h, Eq. 16 by s = ess (h + wd).
+
+    At wd = 2e-4 and h near 1 the means agree to 1e-3.
+    """
     rng = np.random.default_rng(1)
     hessians = [rng.uniform(0.5, 2.0, 1000) for _ in range(10)]
     means = [rng.standard_normal(1000) for _ in range(10)]
@@ -235,7 +246,10 @@ def test_weights():
 
 
 def test_distance_weighs_by_the_inverse_divergence_from_the_server():
-    """KL between unit-variance Gaussians is half the squared distance: 0.5, 2, 8 for means 1, 2, 4 from 0."""
+    """KL between unit-variance Gaussians is half the squared distance.
+
+    0.5, 2, 8 for means 1, 2, 4 from 0.
+    """
     clients = [Posterior([m], [1.0]) for m in (1.0, 2.0, 4.0)]
     weights = weigh("distance", clients, [1, 1, 1], Posterior([0.0], [1.0]))
     np.testing.assert_allclose(weights, np.array([16, 4, 1]) / 21, rtol=1e-6)

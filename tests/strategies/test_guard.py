@@ -1,6 +1,10 @@
-"""The guard: what a reply claims, held against its cohort; and a liar among ten, with it and without."""
+"""The guard: what a reply claims, held against its cohort.
+
+And a liar among ten, with it and without.
+"""
 
 import logging
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,17 +15,18 @@ from hypothesis import strategies as st
 
 from fedivon_app import client_app
 from fedivon_app.core.codec import Payload
+from fedivon_app.core.compose import compose
 from fedivon_app.core.dense import Dense
+from fedivon_app.core.errors import RunError
 from fedivon_app.core.metrics import classification
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.predict import predict_moments
-from fedivon_app.core.compose import compose
 from fedivon_app.datasets.loading import tensors
 from fedivon_app.methods import method, settings_of
 from fedivon_app.server.setup import prepare
-from fedivon_app.strategies.guard import guarded, lower_median, precision_shares
-from fedivon_app.strategies.replies import Reply
-from fedivon_app.strategies.roll_call import RunError
+from fedivon_app.strategies.base import Reply
+from fedivon_app.strategies.guard import Guarded, guarded, lower_median, precision_shares
+from fedivon_app.strategies.rounds import Rounds
 
 BLOCKS = [slice(0, 2), slice(2, 4)]
 SERVER = Posterior(np.zeros(4), np.ones(4))
@@ -31,24 +36,29 @@ def cohort(*posteriors):
     return [Reply(10 + k, 1, 0, Payload(posterior), {}) for k, posterior in enumerate(posteriors)]
 
 
+def bounded(replies, server=SERVER, blocks=BLOCKS, precision=None, change=None):
+    return guarded(replies, server, blocks=blocks, precision_bound=precision, change_bound=change)
+
+
 def honest(scale=1.0, mean=1.0):
     return Posterior(np.full(4, mean), scale * np.array([1.0, 3.0, 100.0, 300.0]))
 
 
 def test_a_cohort_that_agrees_is_left_as_it_is():
     replies = cohort(honest(), honest(2.0, 1.5), honest(0.1, -2.0))
-    found, findings = guarded(replies, SERVER, BLOCKS, 10, 5)
-    assert findings == {} and all(one is other for one, other in zip(found, replies, strict=True))
+    found = bounded(replies, precision=10, change=5)
+    assert found.findings == {}
+    assert all(one is other for one, other in zip(found.replies, replies, strict=True))
 
 
 def test_a_precision_beyond_the_bound_is_cut_back_to_the_median_in_its_block_alone():
     liar = Posterior(np.ones(4), np.array([1.0, 3.0, 1e6, 3e6]))
-    found, findings = guarded(cohort(honest(), honest(), liar), SERVER, BLOCKS, 10, None)
-    assert findings == {12: {"precision": pytest.approx(1e4)}}
-    precision = found[2].posterior.precision
+    found = bounded(cohort(honest(), honest(), liar), precision=10)
+    assert found.findings == {12: {"precision": pytest.approx(1e4)}}
+    precision = found.replies[2].posterior.precision
     assert precision[:2].tolist() == [1.0, 3.0]  # this block was honest
     assert precision[2:].mean() == pytest.approx(200) and precision[2:].max() <= 300
-    np.testing.assert_array_equal(found[2].posterior.mean, liar.mean)
+    np.testing.assert_array_equal(found.replies[2].posterior.mean, liar.mean)
 
 
 def test_one_coordinate_cannot_hide_in_its_block():
@@ -56,24 +66,23 @@ def test_one_coordinate_cannot_hide_in_its_block():
     spike[7] = 9000.0  # the block's mean is ten times the median's: within the bound
     plain = Posterior(np.ones(1000), np.ones(1000))
     replies = cohort(plain, plain, Posterior(np.ones(1000), spike))
-    found, findings = guarded(
-        replies, Posterior(np.zeros(1000), np.ones(1000)), [slice(None)], 10, None
-    )
-    assert findings == {12: {"precision": pytest.approx(9000)}}
-    np.testing.assert_array_equal(found[2].posterior.precision, np.ones(1000))
+    server = Posterior(np.zeros(1000), np.ones(1000))
+    found = bounded(replies, server, [slice(None)], precision=10)
+    assert found.findings == {12: {"precision": pytest.approx(9000)}}
+    np.testing.assert_array_equal(found.replies[2].posterior.precision, np.ones(1000))
 
 
 def test_a_mean_that_moved_too_far_is_brought_as_near_as_the_median():
     far = Posterior(np.array([60.0, 0.0, 0.0, 80.0]), honest().precision)
-    found, findings = guarded(cohort(honest(), honest(), far), SERVER, BLOCKS, None, 5)
-    assert findings == {12: {"change": pytest.approx(50)}}
-    np.testing.assert_allclose(found[2].posterior.mean, [1.2, 0, 0, 1.6], rtol=1e-6)
+    found = bounded(cohort(honest(), honest(), far), change=5)
+    assert found.findings == {12: {"change": pytest.approx(50)}}
+    np.testing.assert_allclose(found.replies[2].posterior.mean, [1.2, 0, 0, 1.6], rtol=1e-6)
 
 
 def test_nobody_is_bounded_where_nobody_moves_and_points_have_no_precision():
     still = [Posterior(np.zeros(4)), Posterior(np.zeros(4)), Posterior(np.ones(4))]
-    assert guarded(cohort(*still), SERVER, BLOCKS, 10, 5)[1] == {}
-    assert guarded([], SERVER, BLOCKS, 10, 5) == ([], {})
+    assert bounded(cohort(*still), precision=10, change=5).findings == {}
+    assert bounded([], precision=10, change=5) == Guarded([], {})
     assert precision_shares(cohort(*still), np.ones(3) / 3) is None
 
 
@@ -81,9 +90,9 @@ def test_a_matrix_is_scaled_as_a_whole():
     server = Dense.isotropic(3, 1.0)
     plain = Dense(np.ones(3), np.diag([1.0, 2.0, 3.0]))
     liar = Dense(np.ones(3), 1e4 * np.array([[2.0, 1, 0], [1, 2, 0], [0, 0, 2]]))
-    found, findings = guarded(cohort(plain, plain, liar), server, [slice(None)], 10, 5)
-    assert findings == {12: {"precision": pytest.approx(1e4)}}
-    np.testing.assert_allclose(found[2].posterior.precision, liar.precision / 1e4)
+    found = bounded(cohort(plain, plain, liar), server, [slice(None)], precision=10, change=5)
+    assert found.findings == {12: {"precision": pytest.approx(1e4)}}
+    np.testing.assert_allclose(found.replies[2].posterior.precision, liar.precision / 1e4)
 
 
 @pytest.mark.parametrize(
@@ -96,15 +105,17 @@ def test_the_median_is_the_lower_one(values, median):
 @settings(deadline=None, max_examples=60)
 @given(st.integers(1, 12), st.floats(0.1, 30), st.integers(0, 1000))
 def test_a_minority_never_has_more_than_the_bound_allows(count, spread, seed):
-    """After the guard, nobody exceeds a multiple of the honest ones' largest, whatever the liars send."""
+    """After the guard, nobody exceeds a multiple of the honest ones' largest, whatever the liars
+    send.
+    """
     rng = np.random.default_rng(seed)
     liars = (count - 1) // 2
     claims = np.exp(rng.uniform(-1, 1, (count, 4)))
     claims[:liars] *= np.exp(rng.uniform(0, 5 * spread, (liars, 1)))
     replies = cohort(*(Posterior(np.ones(4), claim) for claim in claims))
-    found, _ = guarded(replies, SERVER, BLOCKS, 10, None)
+    found = bounded(replies, precision=10)
     limit = 10 * claims[liars:].reshape(-1, 2, 2).max(axis=(0, 2))
-    for reply in found:
+    for reply in found.replies:
         assert (reply.posterior.precision.reshape(2, 2).max(axis=1) <= limit * (1 + 1e-5)).all()
         assert reply.posterior.fault() is None
 
@@ -157,7 +168,9 @@ class Federation:
 
 
 def run(third: str, *overrides: str, rounds: int = 30) -> tuple[float, list[dict]]:
-    """Accuracy of the server's mean after the rounds, or when the run ended by itself, and the rounds' records."""
+    """Accuracy of the server's mean after the rounds, or when the run ended by itself, and the
+    rounds' records.
+    """
     words = [
         "data.clients=10",
         "clients_per_round=null",
@@ -166,21 +179,23 @@ def run(third: str, *overrides: str, rounds: int = 30) -> tuple[float, list[dict
         *overrides,
     ]
     values = compose(settings_of, "demo", "fedivon", words)
-    flat, (shape, num_classes, _, parts) = prepare(values)
-    strategy = method("fedivon").strategy(values, shape, num_classes)
-    strategy.blocks = list(flat.slices.values())
-    strategy.payload = strategy.begin(flat.mean())
+    prepared = prepare(values)
+    flat = prepared.flat
+    strategy = method("fedivon").strategy(values, prepared.architecture)
+    loop = Rounds(strategy, strategy.begin(flat.mean()))
+    loop.roll_call.assemble = lambda grid, content: loop.roll_call.call(grid, content, 0)  # nine do
     records = []
-    strategy.roll_call.assemble = lambda grid, content: strategy.roll_call.call(
-        grid, content, 0
-    )  # nine will do
+    notes = SimpleNamespace(
+        score=lambda server_round, payload: None,
+        finished=lambda standing, record: records.append(record),
+    )
     try:
-        done = {"on_round": lambda number, payload, record: records.append(record)}
-        strategy.start(Federation(10, third), strategy.arrays(), rounds, **done)
+        loop.start(Federation(10, third), loop.arrays(), rounds, observer=notes)
     except RunError as error:
         assert "partition 3" in str(error)
-    inputs, labels = tensors(*parts["test"], values.data.scaling, torch.device("cpu"))
-    probabilities = predict_moments(flat, strategy.payload.posterior, inputs, 0, 0).mean
+    test = prepared.data.parts["test"]
+    inputs, labels = tensors(test.x, test.y, values.data.scaling, torch.device("cpu"))
+    probabilities = predict_moments(flat, loop.standing.payload.posterior, inputs, 0, 0).mean
     return classification(probabilities, labels.numpy())["accuracy"], records
 
 

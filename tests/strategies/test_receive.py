@@ -22,7 +22,10 @@ class Clock:
 
 
 class Grid:
-    """Nodes by the second in which they answer, None for never; those in `failing` answer with an error."""
+    """Nodes by the second in which they answer, None for never.
+
+    Those in `failing` answer with an error.
+    """
 
     def __init__(
         self, clock: Clock, answers: dict[int, float | None], failing: set[int] = frozenset()

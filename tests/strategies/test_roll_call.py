@@ -1,11 +1,8 @@
-"""The roll call: who cannot work, who is late, who leaves and comes back, and what the log says of it."""
+"""The roll call: who cannot work, who is late, who leaves and comes back, and what the log says."""
 
-import numpy as np
 import pytest
 from flwr.app import Error
 
-from fedivon_app.core.codec import Payload
-from fedivon_app.core.posterior import Posterior
 from fedivon_app.strategies.roll_call import RunError
 from tests.strategies.nodes import Nodes, fedivon, good, start
 
@@ -33,11 +30,11 @@ def test_a_node_that_cannot_work_is_named_before_anything_is_trained(properties,
 @pytest.mark.parametrize(
     ("properties", "says"),
     [
-        ({"num-train": "many"}, "its num-train is many"),
+        ({"num-train": "many"}, "its num-train is 'many'"),
         ({"num-test": -1}, "its num-test is -1"),
         ({"num-classes": 2.5}, "its num-classes is 2.5"),
         ({"shape": 4}, "its shape is 4"),
-        ({"partition-id": "first"}, "its partition-id is first"),
+        ({"partition-id": "first"}, "its partition-id is 'first'"),
     ],
 )
 def test_a_node_that_answers_in_other_terms_is_named_and_left_out(properties, says, caplog):
@@ -57,15 +54,7 @@ def test_missing_nodes_are_waited_for_then_named():
 
 def test_a_node_that_joins_later_is_called_and_takes_part():
     nodes = Nodes(2, good)
-    strategy = fedivon()
-
-    def join(server_round, payload, record):
-        nodes.ids[999] = 2
-        records.append(record)
-
-    records = []
-    strategy.payload = Payload(Posterior(np.zeros(4), np.ones(4)))
-    strategy.start(nodes, strategy.arrays(), 2, 1.0, on_round=join)
+    records = start(fedivon(), nodes, rounds=2, after=lambda _: nodes.ids.update({999: 2}))
     assert [len(r["clients"]) for r in records] == [2, 3]
     assert sorted(nodes.queried) == [0, 1, 2]
 
@@ -78,15 +67,10 @@ def test_a_node_that_comes_back_with_another_id_takes_its_place_again():
         return good(partition, message)
 
     nodes = Nodes(2, reply)
-    strategy = fedivon()
-    strategy.payload = Payload(Posterior(np.zeros(4), np.ones(4)))
-    strategy.start(nodes, strategy.arrays(), 3, 1.0, on_round=lambda *_: nodes.ids.update({999: 1}))
+    start(fedivon(), nodes, rounds=3, after=lambda _: nodes.ids.update({999: 1}))
     assert asked == [100, 107, 100, 999, 100, 999]
-    assert sorted(nodes.queried) == [
-        0,
-        1,
-        1,
-    ]  # the old id, which Flower lists for a while, is not called again
+    # the old id, which Flower lists for a while, is not called again
+    assert sorted(nodes.queried) == [0, 1, 1]
 
 
 def test_a_site_that_asks_for_anothers_partition_later_on_is_refused_until_it_mends_that(caplog):
@@ -96,19 +80,16 @@ def test_a_site_that_asks_for_anothers_partition_later_on_is_refused_until_it_me
         2: {"name": "west", "partition-id": 1},
     }
     nodes = Nodes(2, good, properties=properties)
-    strategy = fedivon()
 
-    def change(server_round, payload, record):
-        merged.append([client["partition"] for client in record["clients"]])
+    def change(server_round):
         if server_round in (1, 3):
             nodes.ids[999] = 2
         elif server_round == 2:
             nodes.ids.pop(999)
             properties[2] = {"name": "west"}
 
-    merged = []
-    strategy.payload = Payload(Posterior(np.zeros(4), np.ones(4)))
-    strategy.start(nodes, strategy.arrays(), 4, 1.0, on_round=change)
+    records = start(fedivon(), nodes, rounds=4, after=change)
+    merged = [[client["partition"] for client in record["clients"]] for record in records]
     assert merged == [[0, 1], [0, 1], [0, 1], [0, 1, 2]]
     assert (
         "round 2: node 999 cannot take part: partition 1: two nodes ask for it (node 107 has it)"
@@ -122,16 +103,14 @@ def test_the_log_has_a_line_for_every_event_with_round_site_and_reason(caplog):
             return Error(2, "out of memory")
         return good(partition, message)
 
-    def leave_and_come(server_round, payload, record):
+    def leave_and_come(server_round):
         changes = {1: lambda: nodes.ids.pop(100), 2: lambda: nodes.ids.update({999: 0})}
         changes.get(server_round, lambda: None)()
 
     names = {0: {"name": "north"}, 1: {"name": "south"}}
     nodes = Nodes(3, reply, properties=names)
-    strategy = fedivon()
-    strategy.payload = Payload(Posterior(np.zeros(4), np.ones(4)))
     with caplog.at_level("INFO", "fedivon"):
-        strategy.start(nodes, strategy.arrays(), 3, 1.0, on_round=leave_and_come)
+        start(fedivon(), nodes, rounds=3, after=leave_and_come)
     told = [line for line in caplog.messages if line.startswith("round ")]
     assert told == [
         "round 2: node 100 of partition 0 (north) is gone",

@@ -1,32 +1,40 @@
-"""PosteriorStrategy against hand-made nodes: sampling, bad replies, the record of a round."""
+"""The rounds of a run against hand-made nodes: sampling, bad replies, the record of a round."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import yaml
 from flwr.app import ConfigRecord, Error, MetricRecord
 
 from fedivon_app.core.client_scores import to_metrics
 from fedivon_app.core.codec import Payload
+from fedivon_app.core.compose import CONF, compose, validate
+from fedivon_app.core.errors import DivergenceError, RunError, SettingsError
+from fedivon_app.core.instructions import Instructions
 from fedivon_app.core.metrics import Tally
+from fedivon_app.core.network import Architecture
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.settings import ClientSettings
-from fedivon_app.core.errors import SettingsError
-from fedivon_app.core.compose import compose, validate
-from fedivon_app.methods import method, settings_of
-from fedivon_app.strategies.aggregation import RULES as MERGING
-from fedivon_app.strategies.base import learning_rate
+from fedivon_app.methods import settings_of
+from fedivon_app.strategies.aggregation import RULES
+from fedivon_app.strategies.base import PosteriorStrategy
 from fedivon_app.strategies.replies import to_record
-from fedivon_app.strategies.roll_call import RunError
-from fedivon_app.strategies.weighting import RULES as WEIGHING
-from tests.strategies.nodes import Nodes, arrays_of, fedivon, good, start
+from fedivon_app.strategies.rounds import Rounds, Standing
+from fedivon_app.strategies.weighting import WEIGHTINGS
+from tests.strategies.nodes import FIRST, Nodes, arrays_of, fedivon, good, start, strategy_of
+
+ONES = Payload(Posterior(np.ones(4), np.ones(4)))
 
 
 def test_merges_good_replies_weighted_by_size():
-    strategy = fedivon()
-    (record,) = start(strategy, Nodes(3, good))
-    np.testing.assert_allclose(strategy.payload.posterior.mean, (0 * 10 + 1 * 20 + 2 * 30) / 60)
-    np.testing.assert_allclose(strategy.payload.posterior.precision, 1)
+    loop = fedivon()
+    (record,) = start(loop, Nodes(3, good))
+    np.testing.assert_allclose(
+        loop.standing.payload.posterior.mean, (0 * 10 + 1 * 20 + 2 * 30) / 60
+    )
+    np.testing.assert_allclose(loop.standing.payload.posterior.precision, 1)
     assert [c["partition"] for c in record["clients"]] == [0, 1, 2]
     assert record["train_loss"] == pytest.approx((0.5 * 20 + 1.0 * 30) / 60)
     assert (
@@ -148,19 +156,19 @@ BAD = {
 @pytest.mark.parametrize("kind", BAD)
 def test_a_bad_reply_is_dropped_by_name_and_never_merged(kind):
     bad, reason = BAD[kind]
-    strategy = fedivon()
-    (record,) = start(strategy, Nodes(3, lambda p, m: bad(p, m) if p == 1 else good(p, m)))
+    loop = fedivon()
+    (record,) = start(loop, Nodes(3, lambda p, m: bad(p, m) if p == 1 else good(p, m)))
     (drop,) = record["dropped"]
     assert drop["partition"] == 1
     assert re.search(reason, drop["reason"])
-    np.testing.assert_allclose(strategy.payload.posterior.mean, 2 * 30 / 40)
+    np.testing.assert_allclose(loop.standing.payload.posterior.mean, 2 * 30 / 40)
 
 
 def test_too_few_good_replies_leave_the_posterior_as_it_was():
-    strategy = fedivon(server={"min_replies": 3})
-    (record,) = start(strategy, Nodes(3, lambda p, m: None if p == 1 else good(p, m)))
+    loop = fedivon(server={"min_replies": 3})
+    (record,) = start(loop, Nodes(3, lambda p, m: None if p == 1 else good(p, m)))
     assert record["merged"] is False
-    np.testing.assert_array_equal(strategy.payload.posterior.mean, 0)
+    np.testing.assert_array_equal(loop.standing.payload.posterior.mean, 0)
 
 
 def test_a_run_in_which_every_client_fails_from_the_start_stops_and_says_why():
@@ -212,29 +220,25 @@ def test_a_run_that_explodes_stops_with_the_round():
             precision=np.full(4, 10.0 ** (4 * message.content["config"]["round"])),
         )
 
+    wide = Payload(Posterior(np.zeros(4), np.full(4, 1e4)))
     with pytest.raises(
-        RunError, match=r"round 3: the run diverged; the largest precision is 1e\+12"
+        DivergenceError, match=r"round 3: the run diverged; the largest precision is 1e\+12"
     ):
-        start(fedivon(server={"max_growth": 1e6}), Nodes(2, grows), rounds=3)
+        start(fedivon(wide, server={"max_growth": 1e6}), Nodes(2, grows), rounds=3)
 
 
 def test_a_diverging_run_names_the_client_that_is_most_extreme():
     def one_grows(partition, message):
         return good(partition, message, mean=np.full(4, 1e8 if partition == 1 else 1.0))
 
-    strategy = fedivon(server={"change_bound": None})
-    strategy.first_extremes = {
-        "largest_mean": 1.0,
-        "largest_precision": 1.0,
-        "smallest_precision": 1.0,
-    }
+    loop = fedivon(ONES, Standing(0, FIRST), server={"change_bound": None})
     with pytest.raises(
         RunError,
         match=r"largest mean is 3.33e\+07.*the largest of a client is 1e\+08, of partition 1",
     ):
-        start(strategy, Nodes(3, one_grows))
+        start(loop, Nodes(3, one_grows))
     np.testing.assert_array_equal(
-        strategy.payload.posterior.mean, 0
+        loop.standing.payload.posterior.mean, 0
     )  # the posterior of the last good round
 
 
@@ -242,56 +246,50 @@ def test_a_run_whose_variances_explode_stops_too():
     def flattens(partition, message):
         return good(partition, message, precision=np.full(4, 1e-9 if partition == 2 else 1e-8))
 
-    strategy = fedivon()
-    strategy.first_extremes = {
-        "largest_mean": 1.0,
-        "largest_precision": 1.0,
-        "smallest_precision": 1.0,
-    }
+    loop = fedivon(ONES)
     with pytest.raises(
         RunError, match=r"smallest precision is .*the smallest of a client is 1e-09, of partition 2"
     ):
-        start(strategy, Nodes(3, flattens))
+        start(loop, Nodes(3, flattens))
 
 
 def test_a_merge_that_overflows_stops_the_run():
     """Each precision is finite in float32, their sum is not."""
-    strategy = fedivon(merge={"rule": "conflation"})
+    loop = fedivon(merge={"rule": "conflation"})
     with pytest.raises(
         RunError,
         match="the merged posterior's precision has 4 values that are not finite; .* partition",
     ):
-        start(strategy, Nodes(3, lambda p, m: good(p, m, precision=np.full(4, 3e38))))
+        start(loop, Nodes(3, lambda p, m: good(p, m, precision=np.full(4, 3e38))))
 
 
 def test_the_record_has_the_weights_and_the_coordinates_that_dwc_kept():
-    strategy = fedivon(merge={"rule": "dwc", "weighting": "distance"})
-    strategy.payload = None
+    loop = fedivon(merge={"rule": "dwc", "weighting": "distance"})
     nodes = Nodes(
         2, lambda p, m: good(p, m, mean=np.full(4, p + 1.0), precision=[1.0, 1.0, 0.4, 0.4])
     )
-    (record,) = start(strategy, nodes)
+    (record,) = start(loop, nodes)
     assert record["kept_coordinates"] == 2  # 0.4 + 0.4 - 1 is not positive
-    np.testing.assert_allclose(strategy.payload.posterior.precision, [1, 1, 1, 1])
-    np.testing.assert_allclose(strategy.payload.posterior.mean, [3, 3, 0, 0])
+    np.testing.assert_allclose(loop.standing.payload.posterior.precision, [1, 1, 1, 1])
+    np.testing.assert_allclose(loop.standing.payload.posterior.mean, [3, 3, 0, 0])
     weights = [client["weight"] for client in record["clients"]]
     assert (
         sum(weights) == pytest.approx(1) and weights[0] > weights[1]
     )  # the second went farther from the server
 
 
-@pytest.mark.parametrize("rule", MERGING)
-@pytest.mark.parametrize("weighting", WEIGHING)
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("weighting", WEIGHTINGS)
 def test_every_pair_of_rules_merges_by_settings_alone(rule, weighting):
-    strategy = fedivon(merge={"rule": rule, "weighting": weighting})
-    (record,) = start(strategy, Nodes(3, lambda p, m: good(p, m, precision=np.full(4, 2.0 + p))))
-    assert record["merged"] and strategy.payload.posterior.fault() is None
+    loop = fedivon(merge={"rule": rule, "weighting": weighting})
+    (record,) = start(loop, Nodes(3, lambda p, m: good(p, m, precision=np.full(4, 2.0 + p))))
+    assert record["merged"] and loop.standing.payload.posterior.fault() is None
 
 
 def test_sampling_is_by_partition_whatever_the_node_ids():
     def sampled(first_id, seed=0):
-        strategy = fedivon(seed=seed, clients_per_round=4, rounds=5)
-        records = start(strategy, Nodes(10, good, first_id), rounds=5)
+        loop = fedivon(seed=seed, clients_per_round=4, rounds=5)
+        records = start(loop, Nodes(10, good, first_id), rounds=5)
         return [[c["partition"] for c in r["clients"]] for r in records]
 
     once = sampled(100)
@@ -303,16 +301,15 @@ def test_sampling_is_by_partition_whatever_the_node_ids():
 
 def test_a_resumed_run_samples_as_if_it_had_not_stopped():
     whole = start(fedivon(clients_per_round=2), Nodes(6, good), rounds=3)
-    rest = start(fedivon(clients_per_round=2), Nodes(6, good), rounds=3, first_round=3)
+    resumed = fedivon(standing=Standing(2, FIRST), clients_per_round=2)
+    rest = start(resumed, Nodes(6, good), rounds=3)
     assert [r["clients"] for r in rest] == [whole[2]["clients"]]
 
 
 def test_batch_norm_statistics_are_averaged_by_size():
-    strategy = fedivon()
-    strategy.payload = Payload(Posterior(np.zeros(4), np.ones(4)), np.zeros(2, np.float32))
-    nodes = Nodes(3, lambda p, m: good(p, m, buffers=np.full(2, p)))
-    strategy.start(nodes, strategy.arrays(), 1, 1.0)
-    np.testing.assert_allclose(strategy.payload.buffers, (20 + 60) / 60)
+    loop = fedivon(Payload(FIRST.posterior, np.zeros(2, np.float32)))
+    start(loop, Nodes(3, lambda p, m: good(p, m, buffers=np.full(2, p))))
+    np.testing.assert_allclose(loop.standing.payload.buffers, (20 + 60) / 60)
 
 
 def test_clients_scores_are_pooled_not_averaged():
@@ -384,12 +381,12 @@ def test_all_clients_can_train_while_only_those_sampled_report():
             return good(partition, message)
         return {"metrics": MetricRecord({"num-examples": 10, "loss": 9.0})}
 
-    strategy = fedivon(train_all_clients=True, clients_per_round=2)
-    first, _ = start(strategy, Nodes(5, reply), rounds=2)
+    loop = fedivon(train_all_clients=True, clients_per_round=2)
+    first, _ = start(loop, Nodes(5, reply), rounds=2)
     assert sorted(asked) == list(range(5)) and all(len(reports) == 2 for reports in asked.values())
     assert [sum(reports[r] for reports in asked.values()) for r in (0, 1)] == [2, 2]
     assert len(first["clients"]) == 2 and first["silent"] == 3 and first["dropped"] == []
-    assert first["train_loss"] < 9 and strategy.last_merged == dict.fromkeys(range(5), 2)
+    assert first["train_loss"] < 9 and loop.standing.last_merged == dict.fromkeys(range(5), 2)
     sampled = [
         c["partition"] for c in start(fedivon(clients_per_round=2), Nodes(5, good))[0]["clients"]
     ]
@@ -406,20 +403,15 @@ def test_those_whose_training_nobody_would_see_are_spared():
         return good(partition, message)
 
     evaluation = {"clients_every": 3}
-    strategy = fedivon(train_all_clients=True, clients_per_round=2, rounds=5, evaluation=evaluation)
-    strategy.clients_go_on = False
+    loop = fedivon(train_all_clients=True, clients_per_round=2, rounds=5, evaluation=evaluation)
+    loop = Rounds(loop.strategy, FIRST, clients_carry_on=False)
     start(
-        strategy,
+        loop,
         Nodes(4, lambda p, m: None if "evaluate" in m.metadata.message_type else reply(p, m)),
         rounds=5,
     )
-    assert [len(asked[server_round]) for server_round in range(1, 6)] == [
-        2,
-        2,
-        4,
-        2,
-        4,
-    ]  # all in scored rounds
+    counts = [len(asked[server_round]) for server_round in range(1, 6)]
+    assert counts == [2, 2, 4, 2, 4]  # all in scored rounds
 
 
 @pytest.mark.parametrize(
@@ -429,25 +421,21 @@ def test_those_whose_training_nobody_would_see_are_spared():
 def test_learning_rate_schedules(schedule, rates):
     final = {"final_learning_rate": 0.2} if schedule != "constant" else {}
     client = ClientSettings(learning_rate=1.0, schedule=schedule, **final)
-    assert [learning_rate(client, r, 3) for r in (1, 2, 3)] == pytest.approx(rates)
-    assert learning_rate(client, 1, 1) == 1.0
+    assert [client.rate_in(r, 3) for r in (1, 2, 3)] == pytest.approx(rates)
+    assert client.rate_in(1, 1) == 1.0
 
 
 def test_a_schedule_over_the_steps_of_a_round_begins_every_round_at_the_first_rate():
     settings = compose(
         settings_of, "demo", "fedivon", "client.final_learning_rate=0.01 client.schedule_over=steps"
     )
-    assert {learning_rate(settings.client, r, 3) for r in (1, 2, 3)} == {
-        settings.client.learning_rate
-    }
+    assert {settings.client.rate_in(r, 3) for r in (1, 2, 3)} == {settings.client.learning_rate}
 
 
 def test_the_exponential_schedule_holds_and_then_falls_by_a_factor_a_round():
     client = ClientSettings(learning_rate=1.0, schedule="exponential", decay=0.04, decay_after=50)
-    assert [learning_rate(client, r, 400) for r in (1, 50)] == [1.0, 1.0]
-    assert [learning_rate(client, r, 400) for r in (51, 75)] == pytest.approx(
-        [np.exp(-0.04), np.exp(-1)]
-    )
+    assert [client.rate_in(r, 400) for r in (1, 50)] == [1.0, 1.0]
+    assert [client.rate_in(r, 400) for r in (51, 75)] == pytest.approx([np.exp(-0.04), np.exp(-1)])
 
 
 @pytest.mark.parametrize(
@@ -476,11 +464,50 @@ def test_rules_that_need_a_precision_are_refused_for_points_by_name():
 
 
 def test_fedivon_starts_from_hess_init_and_fedavg_from_a_point():
-    assert fedivon(client={"ess": 10, "hess_init": 2, "weight_decay": 0.5}).initial(
-        np.zeros(2)
-    ).precision.tolist() == [
-        25,
-        25,
-    ]
-    settings = settings_of("fedavg").model_validate({"experiment": "test", "strategy": "fedavg"})
-    assert method("fedavg").strategy(settings).initial(np.zeros(2)).precision is None
+    strategy = strategy_of("fedivon", client={"ess": 10, "hess_init": 2, "weight_decay": 0.5})
+    assert strategy.initial(np.zeros(2)).precision.tolist() == [25, 25]
+    assert strategy_of("fedavg").initial(np.zeros(2)).precision is None
+
+
+def test_fedivon_is_fedivon_by_its_classes_alone():
+    """What conf/strategy/fedivon.yaml says, the classes say by themselves."""
+    values = yaml.safe_load((CONF / "strategy" / "fedivon.yaml").read_text())
+    settings = strategy_of("fedivon").settings
+    for section in ("client", "merge"):
+        own = getattr(settings, section)
+        assert {name: getattr(own, name) for name in values[section]} == values[section]
+
+
+class Keeps(PosteriorStrategy):
+    """A strategy that keeps the number of merges, and says so."""
+
+    def merge(self, round):
+        count = round.state.get("count", np.zeros(1)) + 1
+        merged = super().merge(round)
+        return replace(merged, state={"count": count}, notes={"merges": int(count[0])})
+
+
+def test_what_a_merge_leaves_is_given_to_the_next_one_and_outlasts_a_checkpoint():
+    settings = fedivon(rounds=4).settings
+    loop = Rounds(Keeps(settings, Architecture((4,), 3)), FIRST)
+    records = start(loop, Nodes(2, good), rounds=2)
+    assert [record["merges"] for record in records] == [1, 2]
+    kept = loop.standing
+    again = Standing.of(kept.round, kept.payload, kept.arrays())
+    assert dict(again.last_merged) == {0: 2, 1: 2}
+    resumed = Rounds(Keeps(settings, Architecture((4,), 3)), FIRST, standing=again)
+    assert [record["merges"] for record in start(resumed, Nodes(2, good), rounds=4)] == [3, 4]
+
+
+def test_clients_are_told_of_the_last_round_that_was_merged_and_of_the_last_one_saved():
+    told = []
+
+    def reply(partition, message):
+        told.append(Instructions.from_config(message.content["config"]))
+        return good(partition, message)
+
+    start(fedivon(), Nodes(1, reply), rounds=3)
+    assert [(one.last_merged, one.last_saved) for one in told] == [(0, 0), (1, 0), (2, 0)]
+    told.clear()
+    start(fedivon(), Nodes(1, reply), rounds=3, saves=True)
+    assert [(one.last_merged, one.last_saved) for one in told] == [(0, 0), (1, 1), (2, 2)]
