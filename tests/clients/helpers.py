@@ -1,6 +1,5 @@
 """Clients of the demo's digits with what they are sent, and two that contradict each other."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from flwr.app import RecordDict
 
 from fedivon_app.clients.base import ClientReply, PosteriorClient
 from fedivon_app.clients.state import recall_personal, with_personal
-from fedivon_app.core.codec import Payload
+from fedivon_app.core.codec import Payload, Raw
 from fedivon_app.core.compose import compose
 from fedivon_app.core.flat import Flat
 from fedivon_app.core.instructions import Instructions
@@ -109,16 +108,9 @@ def remember(client: PosteriorClient[Any, Any], own: Payload, number: int = 1) -
     client.memory(instructions(client)).keep(number, with_personal({}, own))
 
 
-def vectors(payload: Payload) -> list[np.ndarray]:
+def arrays_of(payload: Payload) -> list[np.ndarray]:
     """Return the arrays of a payload, in the order of the wire."""
-    posterior = payload.posterior
-    found: Iterable[np.ndarray | None] = (
-        posterior.mean,
-        posterior.precision,
-        payload.buffers,
-        *payload.extras.values(),
-    )
-    return [array for array in found if array is not None]
+    return list(Raw().encode(payload).values())
 
 
 def accuracy(own: Payload, k: int, **options: Any) -> float:

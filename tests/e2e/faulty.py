@@ -52,7 +52,7 @@ FAULTS = {
 
 
 def _fit(
-    self: PosteriorClient,
+    self: PosteriorClient[Any, Any],
     parameters: list[np.ndarray],
     config: dict[str, Any],
     honest: Callable[..., tuple[Any, ...]] = PosteriorClient.fit,
@@ -63,7 +63,7 @@ def _fit(
     return reply, *rest
 
 
-PosteriorClient.fit = _fit
+PosteriorClient.fit = _fit  # type: ignore[method-assign]  # that is the fault
 
 
 def mlp(shape: tuple[int, ...], num_classes: int) -> nn.Module:

@@ -8,7 +8,7 @@ from tests.report.pages import new_run, record, scores
 
 
 def test_the_learning_curve_is_drawn(tmp_path):
-    run = new_run(tmp_path / "runs")
+    run = new_run(tmp_path / "runs", status=None)
     path = tmp_path / "plots" / "learning.png"
     assert not plot_learning([run], path)
     for number in (5, 10, 15):

@@ -15,12 +15,10 @@ from fedivon_app.core.instructions import Instructions
 from fedivon_app.datasets.loading import partition_of
 from fedivon_app.datasets.sources import load
 from fedivon_app.methods import method, settings_of
-from fedivon_app.runs.folder import Run
+from fedivon_app.runs.folder import Checkpoint, Run
 from fedivon_app.runs.personalise import kept_models, personalise, score_again
 from fedivon_app.runs.trained_model import Trained
-from fedivon_app.server.recorder import checkpoint_of
 from fedivon_app.server.setup import prepare
-from fedivon_app.strategies.rounds import Standing
 
 NAME = "fedivon-personal"
 WORDS = ["data.clients=3", "clients_per_round=2", "data.partition=labels"]
@@ -56,7 +54,7 @@ def run(tmp_path_factory):
             one.work(payload, told)
         asked = replace(told, last_merged=1 if k < 2 else 0)
         replies[k] = as_on_the_wire(one.score(payload, asked))
-    run.save(checkpoint_of(Standing(1, payload, last_merged={0: 1, 1: 1})))
+    run.save(Checkpoint(1, payload, {"last_merged": np.array([[0, 1], [1, 1]])}))
     return run, client_scores.gathered(replies, sizes, 4)
 
 
@@ -131,6 +129,7 @@ def test_runs_without_personal_models_say_so(tmp_path):
         kept_models(run)
     prepared = prepare(settings)
     strategy = method("fedavg").strategy(settings, prepared.architecture)
-    run.save(checkpoint_of(Standing(1, strategy.begin(prepared.flat.mean()))))
+    nobody = {"last_merged": np.empty((0, 2), np.int64)}
+    run.save(Checkpoint(1, strategy.begin(prepared.flat.mean()), nobody))
     with pytest.raises(SettingsError, match="kept no personal models"):
         kept_models(run)

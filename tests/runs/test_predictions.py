@@ -1,4 +1,4 @@
-"""Predictions for files: pictures and tables are read as the data of a run, and faults are named."""
+"""Predictions for files: they are read as the data of a run are, and faults are named."""
 
 import json
 

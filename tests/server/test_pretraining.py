@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from fedivon_app.core.codec import Payload
+from fedivon_app.core.compose import compose
+from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.metrics import classification
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.predict import predict_mean
-from fedivon_app.core.errors import SettingsError
-from fedivon_app.core.compose import compose
 from fedivon_app.datasets.loading import division, tensors
 from fedivon_app.methods import method, settings_of
 from fedivon_app.server.pretraining import examples, pretrain

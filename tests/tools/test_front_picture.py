@@ -9,4 +9,8 @@ TOOL = runpy.run_path(str(Path(__file__).resolve().parents[2] / "tools" / "front
 def test_it_has_two_clients_and_a_server():
     figure = TOOL["draw"](steps=3)
     titles = [axes.get_title(loc="left") for axes in figure.axes]
-    assert [title.split(" is sure")[0] for title in titles] == ["Client A", "Client B", "The server"]
+    assert [title.split(" is sure")[0] for title in titles] == [
+        "Client A",
+        "Client B",
+        "The server",
+    ]

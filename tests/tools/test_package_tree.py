@@ -44,7 +44,9 @@ def test_it_can_be_assembled_again(tmp_path):
 
 
 def test_what_lies_elsewhere_in_the_wheel_is_complained_of(tmp_path):
-    table = '[tool.hatch.build.targets.wheel.force-include]\n"strategies" = "elsewhere/strategies"\n'
+    table = (
+        '[tool.hatch.build.targets.wheel.force-include]\n"strategies" = "elsewhere/strategies"\n'
+    )
     (tmp_path / "pyproject.toml").write_text(table)
     with pytest.raises(ValueError, match="puts strategies at elsewhere/strategies"):
         TOOL["added_by_the_wheel"](tmp_path)
