@@ -24,9 +24,9 @@ STATE = "optimizer."  # stands before the names of the optimizer's arrays in a c
 class PointSettings(ClientSettings):
     """What every client has that learns a point."""
 
-    optimizer: Literal["adam", "sgd"] = "adam"
+    optimizer: Literal["adam", "sgd"] = Field("adam", description="of the client's point")
     momentum: float = Field(0.0, ge=0, lt=1, description="sgd only")
-    weight_decay: float = Field(0.0, ge=0)
+    weight_decay: float = Field(0.0, ge=0, description="pull of the weights towards 0")
     clip_norm: float | None = Field(
         None, gt=0, description="largest norm of a minibatch's gradient"
     )
@@ -95,7 +95,7 @@ class PointClient(PosteriorClient[P, M]):
         self.apply(optimizer)
 
     def apply(self, optimizer: torch.optim.Optimizer) -> None:
-        """Take the optimizer's step by the gradient that is there, clipped if the settings say so."""
+        """Take the optimizer's step by the gradient, clipped if the settings say so."""
         if largest := self.settings.client.clip_norm:
             torch.nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], largest)
         optimizer.step()

@@ -28,14 +28,14 @@ class OptimizerSettings(PosteriorClientSettings):
     hess_init: float = Field(
         1.0, gt=0, description="the hessian before round 1; also scales the rate where rescale_lr"
     )
-    beta1: float = Field(0.9, ge=0, lt=1)
-    beta2: float = Field(0.99999, ge=0, le=1)
+    beta1: float = Field(0.9, ge=0, lt=1, description="how slowly the momentum moves")
+    beta2: float = Field(0.99999, ge=0, le=1, description="how slowly the hessian moves")
     mc_samples: int = Field(1, ge=1, description="weight samples a training step")
     clip_radius: float | None = Field(
         None, gt=0, description="bound on a coordinate's preconditioned gradient"
     )
-    debias: bool = True
-    rescale_lr: bool = True
+    debias: bool = Field(True, description="correct the momentum for its start at 0")
+    rescale_lr: bool = Field(True, description="multiply the rate by hess_init + weight_decay")
     antithetic: bool = Field(
         False,
         description="every second weight sample mirrors the one before: half the random numbers, "
@@ -49,7 +49,7 @@ class IvonSettings(OptimizerSettings):
     ess: float = Field(
         5000, gt=0, description="effective sample size, IVON's lambda: the calibration knob"
     )
-    weight_decay: float = Field(2e-4, ge=0)
+    weight_decay: float = Field(2e-4, ge=0, description="the prior's precision / ess")
 
     @property
     def initial_precision(self) -> float:
@@ -111,11 +111,13 @@ class FedIvonSettings(IvonSettings):
     Mirrored samples, which are not in the paper, cost less and teach the same.
     """
 
-    learning_rate: float = Field(0.1, gt=0)
+    learning_rate: float = Field(0.1, gt=0, description="in the first round")
     final_learning_rate: float | None = Field(
         0.01, gt=0, description="at the last round; none: the same as at the first"
     )
-    schedule: Literal["constant", "linear", "cosine", "exponential"] = "linear"
+    schedule: Literal["constant", "linear", "cosine", "exponential"] = Field(
+        "linear", description="how the rate falls from the first to the final one"
+    )
     antithetic: bool = Field(
         True,
         description="every second weight sample mirrors the one before: half the random numbers, "

@@ -34,7 +34,7 @@ class FlipoutSettings(PosteriorClientSettings):
     prior: Literal["fixed", "global"] = Field(
         "fixed", description="N(0, prior_variance), or the server's posterior of the round"
     )
-    prior_variance: float = Field(100.0, gt=0)
+    prior_variance: float = Field(100.0, gt=0, description="of the fixed prior")
     flipout: bool = Field(
         True, description="off: one draw of the weights for all examples of a minibatch"
     )

@@ -15,9 +15,9 @@ from fedivon_app.core.settings import ClientSettings, MergeSettings
 class LocalBnnSettings(MeanFieldSettings):
     """A mean-field Gaussian's, with a prior that nobody else has a say in."""
 
-    epochs: int = Field(2, ge=1)
-    batch_size: int = Field(50, ge=1)
-    learning_rate: float = Field(1e-3, gt=0)
+    epochs: int = Field(2, ge=1, description="over the client's data, a round")
+    batch_size: int = Field(50, ge=1, description="examples a step")
+    learning_rate: float = Field(1e-3, gt=0, description="in the first round")
     prior_variance: float = Field(1.0, gt=0, description="of the prior N(0, prior_variance)")
     kl_weight: float = Field(
         1.0, ge=0, description="of the divergence beside the summed loss; 1 is Bayes' rule"

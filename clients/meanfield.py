@@ -23,7 +23,7 @@ CHUNK = 512  # examples at once: a step on all of a client's needs no more memor
 class MeanFieldSettings(ClientSettings):
     """What every client has that learns a mean-field Gaussian."""
 
-    optimizer: Literal["adam", "sgd"] = "adam"
+    optimizer: Literal["adam", "sgd"] = Field("adam", description="of the Gaussian")
     momentum: float = Field(0.0, ge=0, lt=1, description="sgd only")
     sigma_init: float = Field(
         log1p(exp(-4)), gt=0, description="standard deviation of every weight before round 1"

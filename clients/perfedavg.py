@@ -20,12 +20,14 @@ Batch = tuple[Tensor, Tensor]
 class PerFedAvgSettings(PointSettings):
     """Per-FedAvg's two rates, and how the meta-gradient is had."""
 
-    optimizer: Literal["adam", "sgd"] = "sgd"
+    optimizer: Literal["adam", "sgd"] = Field("sgd", description="of the common point")
     optimizer_state: Literal["fresh"] = "fresh"
     proximal: Literal[0] = 0
     learning_rate: float = Field(0.001, gt=0, description="beta, of the common point")
     inner_learning_rate: float = Field(0.01, gt=0, description="alpha, of a client's adaptation")
-    variant: Literal["first-order", "hessian-free"] = "hessian-free"
+    variant: Literal["first-order", "hessian-free"] = Field(
+        "hessian-free", description="how the meta-gradient is had"
+    )
     difference: float = Field(
         0.01, gt=0, description="delta: hessian-free's step along the gradient, to either side"
     )

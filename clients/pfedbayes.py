@@ -18,7 +18,7 @@ from fedivon_app.core.settings import ClientSettings, MergeSettings
 class PFedBayesSettings(MeanFieldSettings):
     """pFedBayes' two rates, its steps, and the weight of the divergence."""
 
-    batch_size: int = Field(100, ge=1)
+    batch_size: int = Field(100, ge=1, description="examples a step")
     learning_rate: float = Field(
         1e-3, gt=0, description="of the local copy of the server's posterior"
     )

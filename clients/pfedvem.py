@@ -28,7 +28,7 @@ CERTAIN = float(
 class PFedVEMSettings(BaseHeadSettings):
     """pFedVEM's, with plain SGD."""
 
-    optimizer: Literal["adam", "sgd"] = "sgd"
+    optimizer: Literal["adam", "sgd"] = Field("sgd", description="of the Gaussian")
     momentum: float = Field(0.9, ge=0, lt=1, description="sgd only")
     epochs: int = Field(5, ge=1, description="of the base, with the head frozen")
     batch_size: int = Field(

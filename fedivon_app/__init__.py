@@ -5,9 +5,11 @@ from typing import TYPE_CHECKING
 
 # In a checkout, and in the bundle that Flower ships, the folders strategies/, clients/, datasets/
 # and conf/ lie beside this one and belong to this package; in an installed wheel they lie inside of
-# it. They have no __init__.py, so that no package of that name, such as Hugging Face's `datasets`,
-# is ever hidden by them.
-__path__.append(str(Path(__file__).resolve().parents[1]))
+# it, and what lies beside is other people's. They have no __init__.py, so that no package of that
+# name, such as Hugging Face's `datasets`, is ever hidden by them.
+_package = Path(__file__).resolve().parent
+if not (_package / "datasets").is_dir():
+    __path__.append(str(_package.parent))
 
 __version__: str
 

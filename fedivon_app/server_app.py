@@ -31,7 +31,8 @@ from fedivon_app.server.pretraining import pretrain
 from fedivon_app.server.recorder import Recorder, checkpoint_of
 from fedivon_app.server.setup import Preparation, prepare
 from fedivon_app.strategies.roll_call import wait_for_nodes
-from fedivon_app.strategies.rounds import Rounds, Standing
+from fedivon_app.strategies.rounds import Rounds
+from fedivon_app.strategies.standing import Standing
 
 app = ServerApp()
 log = logging.getLogger("fedivon")

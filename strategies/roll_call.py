@@ -44,7 +44,8 @@ class Properties:
             value = told.get(key)
             if not isinstance(value, kind) or (isinstance(value, int) and value < 0):
                 raise malformed(
-                    f"its {key} is {value!r}; is it a node of this app, and of the server's version?"
+                    f"its {key} is {value!r}; "
+                    "is it a node of this app, and of the server's version?"
                 )
             values[key.replace("-", "_")] = value
         return cls(

@@ -11,12 +11,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
@@ -25,53 +25,21 @@ from fedivon_app.core.codec import Codec, Payload, Raw
 from fedivon_app.core.errors import DivergenceError, FaultKind, RunError
 from fedivon_app.core.instructions import Instructions
 from fedivon_app.core.scores import chosen_scores
-from fedivon_app.strategies.base import Merged, PosteriorStrategy, Reply, Round, State
+from fedivon_app.strategies.base import Merged, PosteriorStrategy, Reply, Round
+from fedivon_app.strategies.client_evaluation import read_scores, scores_at_the_mean
 from fedivon_app.strategies.divergence import extremes, why_diverged
 from fedivon_app.strategies.guard import guarded, precision_shares
+from fedivon_app.strategies.messages import Contents
 from fedivon_app.strategies.receive import gather
-from fedivon_app.strategies.replies import (
-    Replies,
-    num_bytes,
-    reason,
-    record_of,
-    sort_out,
-    to_numpy,
-    to_record,
-)
+from fedivon_app.strategies.replies import Replies, num_bytes, sort_out, to_numpy, to_record
 from fedivon_app.strategies.roll_call import Node, RollCall
+from fedivon_app.strategies.standing import Standing
 
 log = logging.getLogger("fedivon")
 
 PATIENCE = 3  # rounds in which every client may fail before any has trained
-LAST_MERGED = "last_merged"  # the name of that table among the arrays of a checkpoint
 
 Record = dict[str, Any]  # a round's line of metrics
-
-
-@dataclass(frozen=True, eq=False)
-class Standing:
-    """Where a run stands after a round, which is all that it needs to go on from there.
-
-    `state` is what the method's merge left, and `last_merged` says of each partition in which round
-    its reply was merged last.
-    """
-
-    round: int
-    payload: Payload
-    state: State = field(default_factory=dict)
-    last_merged: Mapping[int, int] = field(default_factory=dict)
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return all but the round and the payload as arrays, for a checkpoint."""
-        table = np.array(sorted(self.last_merged.items()), np.int64).reshape(-1, 2)
-        return {LAST_MERGED: table, **self.state}
-
-    @classmethod
-    def of(cls, server_round: int, payload: Payload, arrays: State) -> Standing:
-        """Return the standing that a checkpoint holds."""
-        state = {name: array for name, array in arrays.items() if name != LAST_MERGED}
-        table = arrays.get(LAST_MERGED, np.empty((0, 2), np.int64))
-        return cls(server_round, payload, state, dict(table.tolist()))
 
 
 class Observer(Protocol):
@@ -127,7 +95,7 @@ class Rounds(Strategy):
         self._asked = _Asked()
         self._record: Record = {}
         self._scores = chosen_scores(self.settings.evaluation.scores)
-        self._settings_json = self.settings.model_dump_json()
+        self._contents = Contents(self.settings)
 
     def start(
         self,
@@ -145,7 +113,7 @@ class Rounds(Strategy):
         arrays = initial_arrays
         payload = self.codec.decode(to_numpy(initial_arrays))
         self.standing = replace(self.standing, payload=payload)
-        self.roll_call.assemble(grid, self._content(Instructions(round=0)))
+        self.roll_call.assemble(grid, self._contents(Instructions(round=0)))
         train_config = train_config or ConfigRecord()
         evaluate_config = evaluate_config or ConfigRecord()
         for server_round in range(self.standing.round + 1, num_rounds + 1):
@@ -196,7 +164,7 @@ class Rounds(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Return the messages that ask this round's clients to train."""
-        self.roll_call.call(grid, self._content(Instructions(round=server_round)), server_round)
+        self.roll_call.call(grid, self._contents(Instructions(round=server_round)), server_round)
         rate = self.settings.client.rate_in(server_round, self.settings.rounds)
         chosen = self.sample(server_round)
         reporting = frozenset(node.partition for node in chosen)
@@ -373,40 +341,19 @@ class Rounds(Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
         """Record the clients' scores, pooled from their sums."""
-        partition_of = self._asked.partition_of
-        tallies: dict[int, client_scores.Tallies] = {}
-        missing = dict.fromkeys(partition_of.values(), "no reply in time")
-        for message in replies:
-            partition = partition_of.get(message.metadata.src_node_id)
-            if partition is None:  # Flower's own word about a node that is gone
-                continue
-            if message.has_error():
-                missing[partition] = reason(message)
-                continue
-            try:
-                metrics = record_of(message, "metrics", MetricRecord)
-                tallies[partition] = client_scores.from_metrics(metrics)
-                del missing[partition]
-            except ValueError as error:  # a tally that cannot be one
-                missing[partition] = str(error)
-        for partition, why in missing.items():
+        told = read_scores(replies, self._asked.partition_of)
+        for partition, why in told.missing.items():
             who = self.roll_call.who(partition)
             log.warning("round %d: no scores of %s: %s", server_round, who, why)
         found = client_scores.gathered(
-            tallies,
+            told.tallies,
             sizes={p: node.num_train for p, node in self.roll_call.nodes.items()},
             samples=self.settings.evaluation.samples,
             scores=self._scores,
         )
         for who, scores in found.items():
             self._record.setdefault(who, {}).update(scores)
-        if not found:
-            return None
-        told: dict[str, int | float | list[int] | list[float]] = {}
-        for who, places in found.items():
-            at_the_mean = next(iter(places.values()))["mean"]
-            told |= {f"{who}-{key}": value for key, value in at_the_mean.items()}
-        return MetricRecord(told)
+        return scores_at_the_mean(found) if found else None
 
     # Messages.
 
@@ -419,7 +366,7 @@ class Rounds(Strategy):
     ) -> list[Message]:
         """Return a message for each node that is asked, with what it must know of its task."""
         return [
-            Message(self._content(self._for(node, told), config, arrays), node.node_id, kind)
+            Message(self._contents(self._for(node, told), config, arrays), node.node_id, kind)
             for node in self._asked.nodes
         ]
 
@@ -436,18 +383,6 @@ class Rounds(Strategy):
             last_saved=self._saved_merged.get(node.partition, 0),
             report=node.partition in self._asked.reporting,
         )
-
-    def _content(
-        self,
-        told: Instructions,
-        config: ConfigRecord | None = None,
-        arrays: ArrayRecord | None = None,
-    ) -> RecordDict:
-        values = {**(config or {}), **told.to_config(), "settings": self._settings_json}
-        content = RecordDict({"config": ConfigRecord(values)})
-        if arrays is not None:
-            content["posterior"] = arrays
-        return content
 
 
 def _average_buffers(replies: Sequence[Reply], weights: np.ndarray) -> np.ndarray:

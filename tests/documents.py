@@ -13,7 +13,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 TOP = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
-PAGES = [ROOT / name for name in TOP] + sorted((ROOT / "docs").rglob("*.md"))
+PAGES = [
+    *(ROOT / name for name in TOP),
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "examples").glob("*/README.md")),
+]
 COMPOSE = re.compile(r"docker compose .*?run --rm fedivon\b")
 
 
@@ -107,15 +111,17 @@ def example_files() -> dict[str, str]:
 
 @contextmanager
 def example_package(place: Path) -> Iterator[None]:
-    """That package, written out below `place` and importable while this lasts."""
+    """That package below `place`, and those in examples/, importable while this lasts."""
+    others = [str(path.parent) for path in (ROOT / "examples").glob("*/pyproject.toml")]
     (place / "mypackage").mkdir()
     for name, text in example_files().items():
         (place / "mypackage" / name).write_text(text)
-    sys.path.insert(0, str(place))
+    before = list(sys.path)
+    sys.path[:0] = [str(place), *others]
     importlib.invalidate_caches()
     try:
         yield
     finally:
-        sys.path.remove(str(place))
+        sys.path[:] = before
         for name in [name for name in sys.modules if name.partition(".")[0] == "mypackage"]:
             del sys.modules[name]

@@ -1,9 +1,9 @@
 """Two rounds of every method in one process, with the real server and the real clients, as numbers
 to compare with.
 
-    python -m tests.golden record FILE      # the metrics of every method, to the last digit
-    python -m tests.golden compare FILE     # run them again: every method whose metrics differ is named
-    python -m tests.golden write            # the numbers that tests/test_golden.py holds the code to
+    python -m tests.golden record FILE    # the metrics of every method, to the last digit
+    python -m tests.golden compare FILE   # run them again, and name every method that differs
+    python -m tests.golden write          # the numbers that tests/test_golden.py holds the code to
 
 `record` and `compare` are for one machine, before and after a change that must not change a
 number; what the test compares with is rounded, for other processors round differently.
@@ -170,7 +170,8 @@ def main(action: str, file: str | None = None) -> int:
         )
         print(f"{name}: {where}")
     print(
-        f"{len(before) - len(differ)} of {len(before)} runs give the same metrics, {len(differ)} differ"
+        f"{len(before) - len(differ)} of {len(before)} runs give the same metrics, "
+        f"{len(differ)} differ"
     )
     return 1 if differ else 0
 

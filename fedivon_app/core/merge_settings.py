@@ -70,7 +70,7 @@ class PFedHBMergeSettings(MergeSettings):
     mean_penalty: float = Field(5.0, ge=0, description="lambda_1, of |mu|^2")
     sigma_penalty: float = Field(5.0, ge=0, description="lambda_2, of |sigma|^2")
     steps: int = Field(5, ge=1, description="of Adam, a round")
-    learning_rate: float = Field(0.01, gt=0)
+    learning_rate: float = Field(0.01, gt=0, description="of Adam")
     milestones: tuple[int, ...] = Field((60, 80), description="rounds after which the rate falls")
     decay: float = Field(0.1, gt=0, le=1, description="by this factor")
 

@@ -13,6 +13,7 @@ NUM_BINS = 15
 BIN_EDGES = np.linspace(0, 1, NUM_BINS + 1)
 SMALLEST_PROBABILITY = float(np.finfo(np.float32).tiny)
 TOLERANCE = 1e-3
+TWENTIETHS = tuple((np.arange(1, 21) / 20).tolist())
 OWN = "score."  # stands before the names of further sums in a tally's dictionary
 SUMMED = (  # the fields of a tally that every score may use
     "count",
@@ -33,10 +34,10 @@ def _zero_bins() -> np.ndarray:
 class Tally:
     """Sums over any number of examples, from which scores follow.
 
-    `Tally()` is the sum over none. Tallies of different clients add up to the tally of all their examples, so that scores over
-    clients come from pooled sums and pooled calibration bins, never from averages of the clients'
-    scores. Bin b holds the examples whose largest probability lies in (b/15, (b+1)/15] (Guo et al.
-    2017, section 2).
+    `Tally()` is the sum over none. Tallies of different clients add up to the tally of all their
+    examples, so that scores over clients come from pooled sums and pooled calibration bins, never
+    from averages of the clients' scores. Bin b holds the examples whose largest probability lies in
+    (b/15, (b+1)/15] (Guo et al. 2017, section 2).
     """
 
     count: float = 0.0
@@ -161,7 +162,7 @@ class Tally:
 
 
 def classification(probabilities: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """Return accuracy, nll, ece (15 bins) and brier (summed over classes) of (N, C) probabilities."""
+    """Return accuracy, nll, ece and brier of (N, C) probabilities, by name."""
     return Tally.of(probabilities, labels).scores()
 
 
@@ -170,8 +171,8 @@ def reliability(
 ) -> dict[str, np.ndarray]:
     """Return the bins of a reliability diagram: mean confidence, accuracy and count, each (15,).
 
-    Confidence and accuracy are NaN where a bin is empty. The bins are those of a Tally, or of (N, C)
-    probabilities and their labels.
+    Confidence and accuracy are NaN where a bin is empty. The bins are those of a Tally, or of
+    (N, C) probabilities and their labels.
     """
     if isinstance(source, Tally) and labels is None:
         tally = source
@@ -206,7 +207,8 @@ def uncertainty(sample_probabilities: np.ndarray) -> dict[str, np.ndarray]:
 
     The samples are (M, N, C). entropy = -sum_c p_c log p_c / log C, in [0, 1]; of the matrices
     mean_m(diag(p_m) - p_m p_m^T) (aleatoric) and mean_m((p_m - p)(p_m - p)^T) (epistemic) the
-    traces, mean_m sum_c p_mc (1 - p_mc) and mean_m sum_c (p_mc - p_c)^2. The two add up to sum_c p_c (1 - p_c).
+    traces, mean_m sum_c p_mc (1 - p_mc) and mean_m sum_c (p_mc - p_c)^2. The two add up to
+    sum_c p_c (1 - p_c).
     """
     samples = np.asarray(sample_probabilities)
     if samples.ndim != 3 or samples.shape[0] == 0:
@@ -240,7 +242,7 @@ def uncertainty_of_moments(mean: np.ndarray, second: np.ndarray) -> dict[str, np
 def retention_curve(
     correct: np.ndarray,
     uncertainty: np.ndarray,
-    fractions: Sequence[float] | np.ndarray = tuple(np.arange(1, 21) / 20),
+    fractions: Sequence[float] | np.ndarray = TWENTIETHS,
 ) -> np.ndarray:
     """Return the accuracy over the most certain fraction of the examples, for each of `fractions`.
 

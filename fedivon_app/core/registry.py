@@ -1,4 +1,4 @@
-"""Things that are chosen by name in the settings, or by import path where they are the user's own."""
+"""Things that settings choose by name, or by import path where they are the user's own."""
 
 from __future__ import annotations
 

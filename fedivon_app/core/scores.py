@@ -64,7 +64,7 @@ SCORES: Registry[Score] = Registry(
 
 
 def chosen_scores(own: Iterable[str] = ()) -> dict[str, Score]:
-    """Return all scores of the project and the user's own, which are given by their import paths."""
+    """Return all scores of the project, and the user's own by their import paths."""
     chosen = dict(SCORES)
     for path in own:
         score = SCORES.find(path)
@@ -93,7 +93,7 @@ def known_scores(own: Iterable[str]) -> dict[str, Score]:
 def tally_of(
     probabilities: np.ndarray, labels: np.ndarray, scores: Mapping[str, Score] = SCORES
 ) -> Tally:
-    """Return the tally of (N, C) probabilities against (N,) labels, with the sums of these scores."""
+    """Return the tally of (N, C) probabilities against (N,) labels, with these scores' sums."""
     sums = {}
     for name, score in scores.items():
         if score.sums is not None:

@@ -63,13 +63,13 @@ class DataSettings(Section):
     fraction: float = Field(
         1.0, gt=0, le=1, description="iid, heterogeneous: share of the data that is used"
     )
-    shards_per_client: int = Field(2, ge=1)
+    shards_per_client: int = Field(2, ge=1, description="shards: how many a client gets")
     shard_sizes: tuple[int, int] | None = Field(
         None, description="shards: smallest and largest shard; none: equal cuts"
     )
     alpha: float = Field(0.5, gt=0, description="dirichlet: concentration; small is heterogeneous")
     min_examples: int = Field(1, ge=1, description="dirichlet: fewest examples a client may get")
-    labels_per_client: int = Field(5, ge=1)
+    labels_per_client: int = Field(5, ge=1, description="labels: how many a client holds")
     per_class: int = Field(300, ge=1, description="two-class: examples of each of the two classes")
     concentration: float = Field(
         0.5, gt=0, description="heterogeneous: concentration of a client's labels"
@@ -107,7 +107,7 @@ class DataSettings(Section):
 class ModelSettings(Section):
     """The network: by name from the zoo, or the user's own by import path."""
 
-    name: str = "mlp"
+    name: str = Field("mlp", description="network by name, see core/models.py")
     factory: str | None = Field(
         None, description="the user's own builder, as package.module:function"
     )
@@ -130,13 +130,15 @@ class ClientSettings(Section):
 
     schedules_steps: ClassVar[bool] = False  # whether the rate may fall within a round
 
-    epochs: int = Field(1, ge=1)
-    batch_size: int = Field(32, ge=1)
-    learning_rate: float = Field(0.1, gt=0)
+    epochs: int = Field(1, ge=1, description="over the client's data, a round")
+    batch_size: int = Field(32, ge=1, description="examples a step")
+    learning_rate: float = Field(0.1, gt=0, description="in the first round")
     final_learning_rate: float | None = Field(
         None, gt=0, description="at the last round; none: the same as at the first"
     )
-    schedule: Literal["constant", "linear", "cosine", "exponential"] = "constant"
+    schedule: Literal["constant", "linear", "cosine", "exponential"] = Field(
+        "constant", description="how the rate falls from the first to the final one"
+    )
     schedule_over: Literal["rounds", "steps"] = Field(
         "rounds",
         description="what linear and cosine run over: the rounds, or, for clients that run IVON, "
@@ -308,7 +310,7 @@ class RunSettings(Section):
     folder: str | None = Field(
         None, description="where run folders are made; default ~/fedivon-runs"
     )
-    checkpoint_every: int = Field(10, ge=1)
+    checkpoint_every: int = Field(10, ge=1, description="rounds between checkpoints")
     client_state: Literal["node", "run"] = Field(
         "node",
         description="where clients keep what lasts: each on its own disk, or in the run's "
@@ -333,11 +335,13 @@ M_co = TypeVar("M_co", bound=MergeSettings, covariant=True)
 class Settings(Section, Generic[C_co, M_co]):
     """Everything that a run depends on, generic over the options of a method's client and merge."""
 
-    experiment: str
-    strategy: str
-    dataset: str | None = None
-    seed: int = Field(0, ge=0)
-    rounds: int = Field(10, ge=1)
+    experiment: str = Field(description="the experiment's name, conf/experiment/<name>.yaml")
+    strategy: str = Field(description="the method, by name or as package.module:METHOD")
+    dataset: str | None = Field(
+        None, description="a data set's values, conf/data/<name>.yaml; none: those of `data`"
+    )
+    seed: int = Field(0, ge=0, description="of all that is drawn at random")
+    rounds: int = Field(10, ge=1, description="rounds of the run")
     clients_per_round: int | None = Field(
         None, ge=1, description="clients sampled a round; none: all"
     )

@@ -154,7 +154,7 @@ def _data(path: Path) -> Iterator[Finding]:
     try:
         source = npz(path=path)
     except (DataError, OSError) as error:
-        yield _failure("data", str(error), "the README says what the arrays of the file are")
+        yield _failure("data", str(error), "docs/data.md says what the arrays of the file are")
         return
     counts = f"{len(source.y_train)} examples to train with, {len(source.y_test)} to test with"
     yield _ok("data", f"{path}: {counts}, shape {source.shape}, {source.num_classes} classes")

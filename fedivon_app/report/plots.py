@@ -328,6 +328,7 @@ def draw_line(axes: Axes, line: Line, *, log: bool = False) -> None:
         line.x,
         values,
         linestyle=shape.linestyle,
+        solid_capstyle="butt",
         marker=shape.marker if len(line.x) <= 40 else None,
         linewidth=1.6 if len(line.x) <= 200 else 1,
         color=shape.hex,

@@ -111,6 +111,7 @@ def handle(style: int) -> Line2D:
         [],
         color=shape.hex,
         linestyle=shape.linestyle,
+        solid_capstyle="butt",
         marker=shape.marker,
         markersize=MARKER_SIZE,
     )

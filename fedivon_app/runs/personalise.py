@@ -26,7 +26,7 @@ from fedivon_app.methods import method
 from fedivon_app.runs.folder import Checkpoint, Run
 from fedivon_app.runs.trained_model import Trained, Which
 from fedivon_app.server.setup import num_clients_of
-from fedivon_app.strategies.rounds import Standing
+from fedivon_app.strategies.standing import Standing
 
 
 @dataclass(frozen=True, eq=False)

@@ -50,9 +50,9 @@ class Evaluator:
         return server_round == self.settings.rounds or regular or server_round in plan.at
 
     def __call__(self, server_round: int, payload: Payload) -> dict[str, Any]:
-        """Return `{part: {"mean": scores, "mc".
+        """Return the scores of every part by way of predicting: `mean` and, if possible, `mc`.
 
-        Scores}}`, by the same weight samples every round.
+        The weight samples are the same ones in every round.
         """
         plan = self.settings.evaluation
         last = server_round == self.settings.rounds

@@ -10,7 +10,8 @@ from fedivon_app.core.codec import Payload
 from fedivon_app.core.scores import chosen_scores
 from fedivon_app.runs.folder import Checkpoint, Run
 from fedivon_app.server.evaluation import Evaluator
-from fedivon_app.strategies.rounds import Record, Standing
+from fedivon_app.strategies.rounds import Record
+from fedivon_app.strategies.standing import Standing
 
 log = logging.getLogger("fedivon")
 

@@ -5,36 +5,28 @@ import pytest
 from flwr.app import RecordDict
 
 from fedivon_app.core.codec import Payload
+from fedivon_app.core.compose import compose
+from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.ivon import IVON
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.core.compose import compose
-from fedivon_app.datasets.loading import partition_of
-from fedivon_app.methods import method, settings_of
-from fedivon_app.server_app import prepare
+from fedivon_app.methods import settings_of
+from fedivon_app.server.setup import prepare
+from tests.clients.helpers import instructions, new_client
 
 NAME = "fedivon-personal"
 
 
-def train(folder, state, server, number=1, **client):
+def train(folder, state, server, number=1, **client) -> Posterior:
     """The client's posterior after a round that began at the server's."""
     words = [f"client.{key}={value}" for key, value in client.items()]
     settings = compose(settings_of, "demo", NAME, ["client.epochs=4", *words])
-    one = method(NAME).client(
-        settings, partition_of(settings, {"partition-id": 3, "num-partitions": 20}), state, folder
-    )
-    arrays = one.codec.encode(Payload(server))
-    config = {
-        "keys": list(arrays),
-        "round": number,
-        "learning-rate": 0.3,
-        "last-merged": number - 1,
-    }
-    reply = one.fit(list(arrays.values()), config)[0]
-    return one.codec.decode(dict(zip(arrays, reply, strict=True))).posterior
+    one = new_client(settings, state, folder)
+    told = instructions(one, number, learning_rate=0.3)
+    return one.work(Payload(server), told).payload.posterior
 
 
 def server(shift: float = 0.0, precision: float = 5000.0) -> Posterior:
-    mean = prepare(compose(settings_of, "demo", NAME))[0].mean()
+    mean = prepare(compose(settings_of, "demo", NAME)).flat.mean()
     return Posterior(mean + np.float32(shift), np.full_like(mean, precision))
 
 
@@ -52,12 +44,14 @@ def test_more_beta_holds_the_client_nearer_to_the_server(tmp_path):
 
 
 def test_with_beta_zero_the_server_has_no_say_after_the_first_round(tmp_path):
-    one, other = (
-        train(tmp_path / str(shift), state, server(shift), 2, beta=0)
-        for shift in (0.0, 0.5)
-        for state in [RecordDict()]
-        if train(tmp_path / str(shift), state, server(), 1, beta=0)
-    )
+    def second_round(shift: float) -> Posterior:
+        state = RecordDict()
+        folder = tmp_path / str(shift)
+        train(folder, state, server(), 1, beta=0)
+        return train(folder, state, server(shift), 2, beta=0)
+
+    one = second_round(0.0)
+    other = second_round(0.5)
     np.testing.assert_array_equal(one.mean, other.mean)
     np.testing.assert_array_equal(one.precision, other.precision)
 
@@ -77,7 +71,7 @@ def test_the_whole_precision_as_a_prior_adds_up_and_a_share_of_it_does_not(tmp_p
 
 @pytest.mark.parametrize("word", ["client.beta=-1", "client.prior_share=2", "client.start=mean"])
 def test_settings_that_make_no_sense_are_refused(word):
-    with pytest.raises(ValueError, match=word.split("=")[0]):
+    with pytest.raises(SettingsError, match=word.split("=")[0]):
         compose(settings_of, "demo", NAME, [word])
 
 

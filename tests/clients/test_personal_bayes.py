@@ -1,4 +1,9 @@
-"""Personal models that are mean-field Gaussians: what they become, what travels, and what does not."""
+"""Personal models that are mean-field Gaussians.
+
+What they become, what travels, and what does not.
+"""
+
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -6,56 +11,42 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from fedivon_app.clients.state import keep_personal, recall_personal
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.flat import Flat
 from fedivon_app.core.laplace import curvature_diagonal
 from fedivon_app.core.models import build
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.core.compose import compose
 from fedivon_app.datasets.base import Source
-from fedivon_app.datasets.loading import partition_of
-from fedivon_app.methods import method, settings_of
-from tests.clients.helpers import first_payload
-from tests.simulated import federate, initial_weights
+from tests.clients import helpers
+from tests.clients.helpers import (
+    BATCH_NORM,
+    SMALL,
+    SOURCE,
+    Asked,
+    Trained,
+    instructions,
+    remember,
+    trained,
+)
+from tests.simulated import federate, initial_network
 
 METHODS = ["local-bnn", "pfedhb", "pfedbayes", "pfedvem"]
-EACH = 40
-SMALL = ["model.options={sizes: [12, 8], activation: tanh}"]
 
 
-def conflict() -> Source:
-    """Two clients with the same inputs and opposite labels: whatever one model says is right for half of them."""
-    x = np.random.default_rng(0).standard_normal((EACH, 4)).astype(np.float32)
-    y = (x[:, 0] > 0).astype(np.int64)
-    return Source("conflict", np.r_[x, x], np.r_[y, 1 - y], np.r_[x, x], np.r_[y, 1 - y], 2)
+def client_of(name: str, folder: Path, *words: str) -> Asked:
+    return helpers.client_of(name, folder, *SMALL, *words)
 
 
-def client_of(name, folder, *words):
-    """Of partition 3 of the digits, and what it is sent in round 1."""
-    settings = compose(settings_of, "demo", name, [*SMALL, *words])
-    partition = partition_of(settings, {"partition-id": 3, "num-partitions": 20})
-    return method(name).client(settings, partition, None, folder), first_payload(settings)
+def fit(asked: Asked, start: Payload | None = None, own: Payload | None = None) -> Trained:
+    """What a round makes of the server's model, or of `start` in its place.
 
-
-def fit(one, start, own=None):
-    """The client's reply, its PM and its metrics; `own` is the PM that it has from the round before."""
-    arrays = one.codec.encode(start)
-    number = 1 if own is None else 2
-    rate = one.settings.client.learning_rate
-    config = {
-        "keys": list(arrays),
-        "round": number,
-        "learning-rate": rate,
-        "last-merged": number - 1,
-    }
-    if own is not None:
-        kept = {}
-        keep_personal(kept, own)
-        one.memory(config).keep(1, kept)
-    out, _, metrics = one.fit(list(arrays.values()), config)
-    reply = one.codec.decode(dict(zip(arrays, out, strict=True)), start)
-    return reply, recall_personal(one.memory(config).recall(number)), metrics
+    `own` is the PM that the client has from the round before.
+    """
+    begin = asked.start if start is None else start
+    if own is None:
+        return trained(asked.client, begin)
+    remember(asked.client, own)
+    return trained(asked.client, begin, number=2)
 
 
 def same(one: np.ndarray, other: np.ndarray) -> bool:
@@ -63,7 +54,10 @@ def same(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 def regression() -> Source:
-    """Noisy labels of one client, for a logistic regression whose posterior is narrow enough to be known."""
+    """Noisy labels of one client.
+
+    They are for a logistic regression whose posterior is narrow enough to be known.
+    """
     rng = np.random.default_rng(1)
     x = rng.standard_normal((300, 2)).astype(np.float32)
     y = (x @ [1.0, -0.5] + rng.logistic(size=300) > 0).astype(np.int64)
@@ -94,7 +88,10 @@ EXACT = {  # many steps on all examples at once, under a prior around the first 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_on_logistic_regression_the_personal_model_is_the_mean_field_posterior(name, tmp_path):
-    """Where the gradient of summed loss and prior vanishes, with the curvatures' diagonal and its own for precision."""
+    """Its mean is where the gradient of summed loss and prior vanishes.
+
+    Its precision is the diagonal of the loss' curvature and that of the prior.
+    """
     source = regression()
     merge = {"head_init": None} if name == "pfedvem" else {}
     (own,) = federate(name, 1, STEPS | EXACT[name], merge, tmp_path, source, 1).personal
@@ -104,12 +101,11 @@ def test_on_logistic_regression_the_personal_model_is_the_mean_field_posterior(n
     labels = torch.from_numpy(source.y_train)
     expected = PRIOR + 300 * curvature_diagonal(flat, inputs, labels).numpy()
     np.testing.assert_allclose(own.posterior.precision, expected, rtol=0.15)
-    center = 0.0 if name == "local-bnn" else torch.from_numpy(initial_weights(source))
+    center = 0.0 if name == "local-bnn" else torch.from_numpy(initial_network(source).mean())
     cross_entropy(flat.module(inputs), labels, reduction="sum").backward()
     slope = flat.gradient + PRIOR * (flat.vector - center)
-    assert (
-        float((slope / torch.from_numpy(expected).sqrt()).abs().max()) < 0.5
-    )  # of a standard deviation, or less
+    in_deviations = slope / torch.from_numpy(expected).sqrt()
+    assert float(in_deviations.abs().max()) < 0.5
 
 
 LEARN = {"learning_rate": 0.02, "mc_samples": 2, "sigma_init": 0.1}
@@ -123,29 +119,20 @@ OPPOSED = {
 
 @pytest.mark.parametrize("name", METHODS)
 def test_clients_that_contradict_each_other_are_both_right_by_themselves(name, tmp_path):
-    source = conflict()
-    end = federate(name, 8, LEARN | OPPOSED[name], {}, tmp_path, source, 2, "mlp", sizes=[8])
-    flat = Flat(build("mlp", source.shape, 2, sizes=[8]))
-    found = []
-    for k, mean in enumerate(
-        [*(own.posterior.mean for own in end.personal), end.server.mean, end.server.mean]
-    ):
-        rows = slice(k % 2 * EACH, (k % 2 + 1) * EACH)
-        flat.load(mean)
-        guess = flat.module(torch.from_numpy(source.x_train[rows])).argmax(1).numpy()
-        found.append(float((guess == source.y_train[rows]).mean()))
-    assert min(found[:2]) > 0.95
-    assert found[2] + found[3] == pytest.approx(1)
+    client = LEARN | OPPOSED[name]
+    end = federate(name, 8, client, {}, tmp_path, SOURCE, clients=2, model="mlp", sizes=[8])
+    own = [helpers.accuracy(model, k, sizes=[8]) for k, model in enumerate(end.personal)]
+    assert min(own) > 0.95
+    common = [helpers.accuracy(Payload(end.server), k, sizes=[8]) for k in range(2)]
+    assert sum(common) == pytest.approx(1)
 
 
 def test_a_network_of_ones_own_goes_on_from_itself_and_sends_back_what_came(tmp_path):
-    batch_norm = [
-        "model.name=resnet",
-        "model.options={channels: [4], blocks: 1}",
-        "client.learning_rate=0.01",
-    ]
-    one, start = client_of("local-bnn", tmp_path, *batch_norm)
-    reply, own, _ = fit(one, start)
+    asked = client_of("local-bnn", tmp_path, *BATCH_NORM, "client.learning_rate=0.01")
+    start = asked.start
+    first = fit(asked)
+    reply = first.sent
+    own = first.own
     assert same(reply.posterior.mean, start.posterior.mean)
     assert same(reply.posterior.precision, start.posterior.precision)
     assert same(reply.buffers, start.buffers) and not same(own.buffers, start.buffers)
@@ -153,157 +140,173 @@ def test_a_network_of_ones_own_goes_on_from_itself_and_sends_back_what_came(tmp_
     elsewhere = Payload(
         Posterior(start.posterior.mean + 3, start.posterior.precision), start.buffers + 1
     )
-    again, from_elsewhere = (fit(one, server, own)[1] for server in (start, elsewhere))
+    again = fit(asked, own=own).own
+    from_elsewhere = fit(asked, elsewhere, own).own
     assert same(again.posterior.mean, from_elsewhere.posterior.mean)  # whatever the server says
     assert same(again.buffers, from_elsewhere.buffers)
     assert np.abs(again.posterior.mean - own.posterior.mean).max() < 0.2
 
 
-def moved(own, start, part):
-    return [
-        np.abs(np.log(now / before) if name == "precision" else now - before)[part].max()
-        for name in ("mean", "precision")
-        for now, before in [(getattr(own.posterior, name), getattr(start.posterior, name))]
-    ]
+def moved(own: Payload, start: Payload, part) -> list[float]:
+    """How far the mean and the logarithm of the precision moved at most."""
+    means = np.abs(own.posterior.mean - start.posterior.mean)
+    ratios = np.abs(np.log(own.posterior.precision / start.posterior.precision))
+    return [float(means[part].max()), float(ratios[part].max())]
 
 
 @pytest.mark.parametrize(
     ("order", "learned"), [("head-base", True), ("base-head", True), ("base", False)]
 )
 def test_pfedhb_learns_the_parts_of_its_order(order, learned, tmp_path):
-    one, start = client_of("pfedhb", tmp_path, f"client.order={order}")
-    reply, own, _ = fit(one, start)
-    head, base = (one.flat.part(part) for part in ("head", "base"))
-    assert (min(moved(own, start, head)) > 1e-3) == learned
-    assert min(moved(own, start, base)) > 1e-3
-    assert same(reply.posterior.mean, own.posterior.mean) and same(
-        reply.posterior.precision, own.posterior.precision
-    )
-    assert all(parameter.requires_grad for parameter in one.flat.module.parameters())
+    asked = client_of("pfedhb", tmp_path, f"client.order={order}")
+    flat = asked.client.flat
+    found = fit(asked)
+    own = found.own.posterior
+    assert (min(moved(found.own, asked.start, flat.part("head"))) > 1e-3) == learned
+    assert min(moved(found.own, asked.start, flat.part("base"))) > 1e-3
+    assert same(found.sent.posterior.mean, own.mean)
+    assert same(found.sent.posterior.precision, own.precision)
+    assert all(parameter.requires_grad for parameter in flat.module.parameters())
 
 
 def test_orders_of_pfedhb_differ(tmp_path):
-    replies = [
-        fit(*client_of("pfedhb", tmp_path / o, f"client.order={o}"))[0]
-        for o in ("head-base", "base-head")
+    means = [
+        fit(client_of("pfedhb", tmp_path / order, f"client.order={order}")).sent.posterior.mean
+        for order in ("head-base", "base-head")
     ]
-    assert not same(*(reply.posterior.mean for reply in replies))
+    assert not same(means[0], means[1])
 
 
 def test_pfedhb_begins_at_the_servers_base_and_at_a_head_of_its_own(tmp_path):
-    one, start = client_of("pfedhb", tmp_path, "client.learning_rate=1e-6")
-    head, base = (one.flat.part(part) for part in ("head", "base"))
-    other = Posterior(np.full(len(one.flat), 7.0), np.full(len(one.flat), 1e4))
-    _, own, _ = fit(one, start, Payload(other))
-    np.testing.assert_allclose(own.posterior.mean[head], 7.0, atol=1e-3)
-    np.testing.assert_allclose(own.posterior.precision[head], 1e4, rtol=1e-2)
-    np.testing.assert_allclose(own.posterior.mean[base], start.posterior.mean[base], atol=1e-3)
-    np.testing.assert_allclose(
-        own.posterior.precision[base], start.posterior.precision[base], rtol=1e-2
-    )
+    asked = client_of("pfedhb", tmp_path, "client.learning_rate=1e-6")
+    server = asked.start.posterior
+    head = asked.client.flat.part("head")
+    base = asked.client.flat.part("base")
+    other = Posterior(np.full(len(server), 7.0), np.full(len(server), 1e4))
+    own = fit(asked, own=Payload(other)).own.posterior
+    np.testing.assert_allclose(own.mean[head], 7.0, atol=1e-3)
+    np.testing.assert_allclose(own.precision[head], 1e4, rtol=1e-2)
+    np.testing.assert_allclose(own.mean[base], server.mean[base], atol=1e-3)
+    np.testing.assert_allclose(own.precision[base], server.precision[base], rtol=1e-2)
 
 
 def test_pfedhb_with_strong_divergences_comes_to_the_servers_posterior(tmp_path):
-    """A head that was elsewhere is drawn to the server's, whatever the loss says; without a divergence it stays."""
+    """A head that was elsewhere is drawn to the server's, whatever the loss says.
+
+    Without a divergence it stays.
+    """
     distances = []
     for weight in (0.0, 1e8):
         words = [f"client.{part}_kl_weight={weight}" for part in ("head", "base")]
         words += ["client.optimizer=sgd", "client.learning_rate=1e-12"]
-        one, start = client_of("pfedhb", tmp_path / str(weight), *words)
-        away = Payload(Posterior(start.posterior.mean + 0.5, start.posterior.precision))
-        _, own, _ = fit(one, start, away)
-        head = one.flat.part("head")
-        distances.append(np.abs(own.posterior.mean - start.posterior.mean)[head].max())
+        asked = client_of("pfedhb", tmp_path / str(weight), *words)
+        server = asked.start.posterior
+        away = Payload(Posterior(server.mean + 0.5, server.precision))
+        own = fit(asked, own=away).own.posterior
+        head = asked.client.flat.part("head")
+        distances.append(np.abs(own.mean - server.mean)[head].max())
     assert distances[0] == pytest.approx(0.5, abs=1e-3) and distances[1] < 0.1
 
 
 @pytest.mark.parametrize("shared", ["both", "base"])
 def test_a_head_of_pfedhb_travels_only_if_it_is_shared(shared, tmp_path):
-    one, start = client_of("pfedhb", tmp_path, f"merge.shared={shared}")
-    head = one.flat.part("head")
-    other = Posterior(start.posterior.mean + 0.3, start.posterior.precision * 2)
-    replies = [fit(one, start, own)[0].posterior for own in (start, Payload(other))]
-    echoed = [same(r.mean[head], start.posterior.mean[head]) for r in replies]
-    echoed += [same(r.precision[head], start.posterior.precision[head]) for r in replies]
+    asked = client_of("pfedhb", tmp_path, f"merge.shared={shared}")
+    server = asked.start.posterior
+    head = asked.client.flat.part("head")
+    other = Posterior(server.mean + 0.3, server.precision * 2)
+    replies = [fit(asked, own=own).sent.posterior for own in (asked.start, Payload(other))]
+    echoed = [same(reply.mean[head], server.mean[head]) for reply in replies]
+    echoed += [same(reply.precision[head], server.precision[head]) for reply in replies]
     assert echoed == [shared == "base"] * 4
 
 
 def test_pfedhb_takes_a_head_that_lies_in_the_middle_of_the_network(tmp_path):
     """The base is then in two pieces."""
-    one, start = client_of("pfedhb", tmp_path, "client.head=base.3")
-    assert isinstance(one.flat.part("base", "base.3"), np.ndarray)
-    _, own, _ = fit(one, start)
-    assert min(moved(own, start, slice(None))) > 1e-3 and np.isfinite(own.posterior.mean).all()
-    assert (own.posterior.mean != start.posterior.mean).mean() > 0.8
+    asked = client_of("pfedhb", tmp_path, "client.head=base.3")
+    assert isinstance(asked.client.flat.part("base", "base.3"), np.ndarray)
+    own = fit(asked).own
+    assert min(moved(own, asked.start, slice(None))) > 1e-3
+    assert np.isfinite(own.posterior.mean).all()
+    assert (own.posterior.mean != asked.start.posterior.mean).mean() > 0.8
 
 
 def test_pfedbayes_sends_a_copy_of_the_servers_posterior_that_went_to_the_personal_one(tmp_path):
-    """The PM stays where it is (a rate of next to nothing); the minimum of KL(PM || copy) is the PM."""
+    """The PM stays where it is, at a rate of next to nothing.
+
+    The minimum of KL(PM || copy) is the PM.
+    """
     words = [
         "client.minibatches=800",
         "client.batch_size=4",
         "client.personal_steps=1",
         "client.learning_rate=0.01",
+        "client.personal_learning_rate=1e-9",
     ]
-    one, start = client_of("pfedbayes", tmp_path, "client.personal_learning_rate=1e-9", *words)
+    asked = client_of("pfedbayes", tmp_path, *words)
+    server = asked.start.posterior
     rng = np.random.default_rng(0)
-    offset = rng.uniform(-0.2, 0.2, len(one.flat))
-    other = Posterior(start.posterior.mean + offset, rng.uniform(100, 800, len(one.flat)))
-    reply, own, _ = fit(one, start, Payload(other))
-    np.testing.assert_allclose(own.posterior.mean, other.mean, atol=1e-4)
-    np.testing.assert_allclose(reply.posterior.mean, other.mean, atol=0.02)
-    np.testing.assert_allclose(reply.posterior.precision, other.precision, rtol=0.2)
+    offset = rng.uniform(-0.2, 0.2, len(server))
+    other = Posterior(server.mean + offset, rng.uniform(100, 800, len(server)))
+    found = fit(asked, own=Payload(other))
+    np.testing.assert_allclose(found.own.posterior.mean, other.mean, atol=1e-4)
+    np.testing.assert_allclose(found.sent.posterior.mean, other.mean, atol=0.02)
+    np.testing.assert_allclose(found.sent.posterior.precision, other.precision, rtol=0.2)
+
+
+def losses_of(asked: Asked) -> int:
+    """How many losses a client computes in a round."""
+    task = asked.client.task(instructions(asked.client))
+    asked.client.train(asked.start, task)
+    return task.losses.count
 
 
 def test_pfedbayes_takes_as_many_minibatches_as_it_is_told(tmp_path):
-    """5 of them with 3 steps and 2 draws each, whatever is in an epoch; without a number all of the epochs'."""
-    one, start = client_of(
-        "pfedbayes",
-        tmp_path,
-        "client.minibatches=5",
-        "client.personal_steps=3",
-        "client.mc_samples=2",
-    )
-    fit(one, start)
-    assert one.steps == 5 * 3 * 2
-    one, start = client_of(
-        "pfedbayes", tmp_path / "all", "client.minibatches=null", "client.epochs=2"
-    )
-    fit(one, start)
-    size = len(one.partition.train)
-    assert one.steps == 2 * -(-size // one.settings.client.batch_size) * 5
+    """5 of them with 3 steps and 2 draws each, whatever is in an epoch.
+
+    Without a number it takes all of the epochs'.
+    """
+    told = ["client.minibatches=5", "client.personal_steps=3", "client.mc_samples=2"]
+    assert losses_of(client_of("pfedbayes", tmp_path, *told)) == 5 * 3 * 2
+    words = ["client.minibatches=null", "client.epochs=2"]
+    asked = client_of("pfedbayes", tmp_path / "all", *words)
+    size = len(asked.client.partition.train)
+    assert losses_of(asked) == 2 * -(-size // asked.client.settings.client.batch_size) * 5
 
 
 def test_pfedvem_tells_how_far_its_head_is_from_the_servers_before_it_trains(tmp_path):
-    """rho^2 = mean of var_k + (m_k - mu)^2 over the head: its first deviation's square in round 1."""
-    one, start = client_of("pfedvem", tmp_path, "client.sigma_init=0.5")
-    reply, own, metrics = fit(one, start)
-    assert metrics["head_variance"] == pytest.approx(0.25)
-    assert set(one.codec.encode(reply)) == {"mean"}  # no variances
-    head = one.flat.part("head")
-    server = Payload(Posterior(start.posterior.mean + 0.7))
-    expected = (
-        own.posterior.variance[head] + np.square(own.posterior.mean - server.posterior.mean)[head]
-    )
-    assert fit(one, server, own)[2]["head_variance"] == pytest.approx(
-        float(expected.mean()), rel=1e-4
-    )
+    """rho^2 = mean of var_k + (m_k - mu)^2 over the head.
+
+    In round 1 it is the square of its first deviation.
+    """
+    asked = client_of("pfedvem", tmp_path, "client.sigma_init=0.5")
+    found = fit(asked)
+    own = found.own.posterior
+    assert found.reply.metrics["head_variance"] == pytest.approx(0.25)
+    assert set(asked.client.codec.encode(found.sent)) == {"mean"}  # no variances
+    head = asked.client.flat.part("head")
+    server = Payload(Posterior(asked.start.posterior.mean + 0.7))
+    expected = own.variance[head] + np.square(own.mean - server.posterior.mean)[head]
+    second = fit(asked, server, found.own).reply.metrics
+    assert second["head_variance"] == pytest.approx(float(expected.mean()), rel=1e-4)
 
 
 def test_pfedvem_has_a_gaussian_head_on_a_base_that_is_a_point(tmp_path):
-    one, start = client_of("pfedvem", tmp_path)
-    reply, own, _ = fit(one, start)
-    head, base = (one.flat.part(part) for part in ("head", "base"))
-    assert same(own.posterior.mean, reply.posterior.mean)
-    assert own.posterior.variance[base].max() < 1e-30
-    assert own.posterior.precision[head].min() > 0.1 and own.posterior.precision[head].max() < 1e4
-    assert isinstance(one.flat.module.head, nn.Linear)  # it was away while the base was computed
-    assert all(parameter.requires_grad for parameter in one.flat.module.parameters())
-    other = Payload(Posterior(own.posterior.mean + 5, own.posterior.precision))
-    words = ["client.learning_rate=1e-9"]
-    _, still, _ = fit(*client_of("pfedvem", tmp_path / "still", *words), other)
-    np.testing.assert_allclose(still.posterior.mean[base], start.posterior.mean[base], atol=1e-5)
-    np.testing.assert_allclose(still.posterior.mean[head], other.posterior.mean[head], atol=1e-3)
+    asked = client_of("pfedvem", tmp_path)
+    module = asked.client.flat.module
+    head = asked.client.flat.part("head")
+    base = asked.client.flat.part("base")
+    found = fit(asked)
+    own = found.own.posterior
+    assert same(own.mean, found.sent.posterior.mean)
+    assert own.variance[base].max() < 1e-30
+    assert own.precision[head].min() > 0.1 and own.precision[head].max() < 1e4
+    assert isinstance(module.head, nn.Linear)  # it was away while the base was computed
+    assert all(parameter.requires_grad for parameter in module.parameters())
+    other = Posterior(own.mean + 5, own.precision)
+    slow = client_of("pfedvem", tmp_path / "still", "client.learning_rate=1e-9")
+    still = fit(slow, own=Payload(other)).own.posterior
+    np.testing.assert_allclose(still.mean[base], asked.start.posterior.mean[base], atol=1e-5)
+    np.testing.assert_allclose(still.mean[head], other.mean[head], atol=1e-3)
 
 
 def test_heads_drawn_together_teach_the_base_as_one_by_one(tmp_path):
@@ -314,27 +317,27 @@ def test_heads_drawn_together_teach_the_base_as_one_by_one(tmp_path):
         "client.learning_rate=0.05",
         "client.mc_samples=3",
     ]
-    one, start = client_of("pfedvem", tmp_path, *words)
-    torch.manual_seed(4)
-    arrays = {"keys": ["mean"], "round": 1, "learning-rate": 0.05}
-    together = one.train(start, one.task(arrays)).mean
-    flat = one.flat
-    head = one.flat.part("head")
-    base = one.flat.part("base")
-    torch.manual_seed(4)
-    flat.load(start.posterior.mean)
+    asked = client_of("pfedvem", tmp_path, *words)
+    client = asked.client
+    server = asked.start.posterior
+    flat = client.flat
+    head = flat.part("head")
+    base = flat.part("base")
+    told = instructions(client, learning_rate=0.05)
+    flat.load(server.mean)
+    together = client.train(asked.start, client.task(told)).posterior.mean
+    flat.load(server.mean)
     velocity = torch.zeros_like(flat.vector)
-    for inputs, labels in one.task(arrays).batches():
+    for inputs, labels in client.task(told).batches():
         flat.zero_gradient()
         for _ in range(3):
-            flat.vector[head] = torch.tensor(start.posterior.mean[head]) + torch.randn(
-                len(flat.vector[head])
-            )
+            noise = torch.randn(len(flat.vector[head]))
+            flat.vector[head] = torch.tensor(server.mean[head]) + noise
             cross_entropy(flat.module(inputs), labels).div(3).backward()
         velocity = 0.9 * velocity + flat.gradient
         flat.vector[base] -= 0.05 * velocity[base]
     np.testing.assert_allclose(together[base], flat.mean()[base], atol=1e-4)
-    assert np.abs(together[base] - start.posterior.mean[base]).max() > 0.05
+    assert np.abs(together[base] - server.mean[base]).max() > 0.05
 
 
 def test_a_base_under_a_head_without_doubt_learns_by_plain_sgd(tmp_path):
@@ -344,25 +347,24 @@ def test_a_base_under_a_head_without_doubt_learns_by_plain_sgd(tmp_path):
         "client.learning_rate=0.05",
         "client.mc_samples=3",
     ]
-    one, start = client_of("pfedvem", tmp_path, *words)
-    reply, _, _ = fit(one, start)
-    arrays = {"keys": ["mean"], "round": 1, "learning-rate": 0.05}
-    task = one.task(arrays)
-    one.flat.load(start.posterior.mean)
-    module = one.flat.module
-    optimizer = torch.optim.SGD(module.base.parameters(), lr=0.05, momentum=0.9)
+    asked = client_of("pfedvem", tmp_path, *words)
+    reply = fit(asked).sent.posterior
+    task = asked.client.task(instructions(asked.client, learning_rate=0.05))
+    flat = asked.client.flat
+    flat.load(asked.start.posterior.mean)
+    optimizer = torch.optim.SGD(flat.module.base.parameters(), lr=0.05, momentum=0.9)
     for inputs, labels in task.batches():
-        one.flat.zero_gradient()
-        cross_entropy(module(inputs), labels).backward()
+        flat.zero_gradient()
+        cross_entropy(flat.module(inputs), labels).backward()
         optimizer.step()
-    np.testing.assert_allclose(reply.posterior.mean, one.flat.mean(), atol=2e-3)
-    assert np.abs(reply.posterior.mean - start.posterior.mean).max() > 0.05
+    np.testing.assert_allclose(reply.mean, flat.mean(), atol=2e-3)
+    assert np.abs(reply.mean - asked.start.posterior.mean).max() > 0.05
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_networks_with_batch_norm_keep_its_statistics_with_the_personal_model(name, tmp_path):
-    words = ["model.name=resnet", "model.options={channels: [4], blocks: 1}"]
-    reply, own, _ = fit(*client_of(name, tmp_path, *words))
-    assert own.buffers.shape == reply.buffers.shape and np.isfinite(own.buffers).all()
+    found = fit(client_of(name, tmp_path, *BATCH_NORM))
+    own = found.own.buffers
+    assert own.shape == found.sent.buffers.shape and np.isfinite(own).all()
     if name != "local-bnn":
-        assert same(own.buffers, reply.buffers)
+        assert same(own, found.sent.buffers)

@@ -11,9 +11,10 @@ from safetensors.numpy import save_file
 
 from fedivon_app.clients.state import Memory
 from fedivon_app.core.compose import compose
-from fedivon_app.datasets.loading import partition_of
-from fedivon_app.methods import method, settings_of
-from fedivon_app.server.setup import prepare
+from fedivon_app.core.errors import RunError
+from fedivon_app.core.instructions import Instructions
+from fedivon_app.methods import settings_of
+from tests.clients.helpers import arrays_of, first_payload, instructions, new_client
 
 
 def kept(value: float) -> dict:
@@ -29,7 +30,7 @@ def test_what_was_kept_comes_back_from_flowers_state_or_from_the_disk(tmp_path):
         assert one.recall(4)["v"].tolist() == [4.0] * 3 and one.recall(4)["v"].dtype == np.float64
     (tmp_path / "a" / "round-000004.safetensors").unlink()
     assert memory.recall(4)["step"].tolist() == [4]
-    with pytest.raises(ValueError, match="kept in round 4 is gone: there is no .*round-000004"):
+    with pytest.raises(RunError, match="kept in round 4 is gone: there is no .*round-000004"):
         restarted.recall(4)
 
 
@@ -45,39 +46,35 @@ def test_a_client_goes_back_to_where_the_server_is(tmp_path):
 
 def test_a_client_of_a_simulation_keeps_nothing_in_flowers_state(tmp_path):
     """Flower holds the states of all clients in one process."""
-    settings = compose(settings_of, "demo", "fedivon-personal")
-    part = partition_of(settings, {"partition-id": 3, "num-partitions": 20})
     state = RecordDict()
-    client = method("fedivon-personal").client(settings, part, state, tmp_path / "own")
-    for shared, names in (
-        ({"client-state": str(tmp_path / "run")}, set()),
-        ({}, {"memory", "memory-note"}),
+    settings = compose(settings_of, "demo", "fedivon-personal")
+    client = new_client(settings, state, tmp_path / "own")
+    for told, names in (
+        (Instructions(round=5, client_state=str(tmp_path / "run")), set()),
+        (Instructions(round=5), {"memory", "memory-note"}),
     ):
-        memory = client.memory(shared)
-        memory.keep(5, kept(5))
-        assert set(state) == names and client.memory(shared).recall(5)["v"][0] == 5
+        client.memory(told).keep(5, kept(5))
+        assert set(state) == names and client.memory(told).recall(5)["v"][0] == 5
+    for place in ("run", "own/run"):
+        assert (tmp_path / place / "partition-3" / "round-000005.safetensors").is_file()
 
 
 def test_a_long_run_leaves_a_client_with_three_rounds_at_most(tmp_path):
     """That of the last checkpoint, that which was merged last, and the new one."""
     words = ["client.epochs=1", "evaluation.personal=true"]
     settings = compose(settings_of, "demo", "fedivon-personal", words)
-    part = partition_of(settings, {"partition-id": 3, "num-partitions": 20})
-    start = method("fedivon-personal").strategy(settings).begin(prepare(settings)[0].mean())
+    start = first_payload(settings)
     found = []
     for number in range(1, 7):
-        client = method("fedivon-personal").client(settings, part, RecordDict(), tmp_path)
-        arrays = client.codec.encode(start)
-        config = {
-            "keys": list(arrays),
-            "round": number,
-            "learning-rate": 0.1,
-            "total-examples": 100,
-        }
-        client.fit(
-            list(arrays.values()),
-            config | {"last-merged": number - 1, "last-saved": 2 * (number > 2)},
+        client = new_client(settings, RecordDict(), tmp_path)
+        told = Instructions(
+            round=number,
+            learning_rate=0.1,
+            total_examples=100,
+            last_merged=number - 1,
+            last_saved=2 * (number > 2),
         )
+        client.work(start, told)
         found.append(sorted(int(path.stem[-6:]) for path in tmp_path.rglob("round-*")))
     assert found == [[1], [1, 2], [2, 3], [2, 3, 4], [2, 4, 5], [2, 5, 6]]
 
@@ -96,11 +93,11 @@ def test_a_file_that_was_damaged_or_is_of_another_version_is_named(tmp_path):
         (b"", "cannot be read"),
     ):
         path.write_bytes(data)
-        with pytest.raises(ValueError, match=f"{says}.*{path.name}"):
+        with pytest.raises(RunError, match=f"{says}.*{path.name}"):
             Memory(None, tmp_path).recall(4)
     save_file({"v": np.ones(2)}, path, {"version": "9"})
     with pytest.raises(
-        ValueError,
+        RunError,
         match=r"is of version 9, not 1: go on with the version of FedIvon that began the run",
     ):
         Memory(None, tmp_path).recall(4)
@@ -124,33 +121,21 @@ def test_whatever_is_kept_comes_back_as_it_was(tmp_path_factory, one, other):
 def test_another_runs_memory_is_not_this_ones(tmp_path):
     state = RecordDict()
     Memory(state, tmp_path / "one").keep(2, kept(2))
-    with pytest.raises(ValueError, match="is gone"):
+    with pytest.raises(RunError, match="is gone"):
         Memory(state, tmp_path / "other").recall(2)
 
 
-def rounds(strategy, tmp_path, numbers, restart=False, **overrides):
+def rounds(strategy, folder, numbers, restart=False, **overrides):
     """A client's replies in these rounds of a run, each (round, last merged)."""
     words = [f"{key.replace('__', '.')}={value}" for key, value in overrides.items()]
     settings = compose(settings_of, "demo", strategy, words)
-    part = partition_of(settings, {"partition-id": 3, "num-partitions": 20})
-    flat = prepare(settings)[0]
-    start = method(strategy).strategy(settings).begin(flat.mean())
+    start = first_payload(settings)
     state = RecordDict()
     results = []
     for number, last in numbers:
-        state = RecordDict() if restart else state
-        client = method(strategy).client(settings, part, state, tmp_path)
-        arrays = client.codec.encode(start)
-        config = {
-            "keys": list(arrays),
-            "round": number,
-            "learning-rate": settings.client.learning_rate,
-        }
-        results.append(
-            client.fit(
-                list(arrays.values()), config | {"last-merged": last, "total-examples": 100}
-            )[0]
-        )
+        client = new_client(settings, RecordDict() if restart else state, folder)
+        told = instructions(client, number, last_merged=last, total_examples=100)
+        results.append(arrays_of(client.work(start, told).payload))
     return results
 
 

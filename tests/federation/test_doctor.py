@@ -202,4 +202,4 @@ def test_the_command_says_what_to_do_and_its_exit_status(
     assert "nothing to fix" in capsys.readouterr().out
     assert main([*words, "--data", str(tmp_path / "none.npz")]) == 1
     said = capsys.readouterr().out
-    assert "FAILURE" in said and "to do: the README says" in said
+    assert "FAILURE" in said and "to do: docs/data.md says" in said

@@ -13,6 +13,7 @@ from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.flat import Flat
 from fedivon_app.core.laplace import curvature_diagonal
 from fedivon_app.core.models import build
+from fedivon_app.core.network import Architecture
 from fedivon_app.core.regression import SoftmaxRegression
 from fedivon_app.datasets.base import Source
 from fedivon_app.methods import method, settings_of
@@ -100,7 +101,7 @@ def test_points_with_duals_or_controls_reach_it(name, client, merge, tmp_path):
 
 
 def test_a_proximal_term_holds_a_client_near_the_server(tmp_path):
-    start = federation.initial_weights(SOURCE)
+    start = federation.initial_network(SOURCE).mean()
 
     def way(mu: float) -> float:
         client = LOCAL | {"proximal": mu, "optimizer_state": "fresh"}
@@ -191,6 +192,6 @@ def test_full_covariance_is_for_one_small_linear_layer(tmp_path):
     values = {"experiment": "convex", "strategy": "bayes-admm-full", "data": {"clients": K}}
     settings = settings_of("bayes-admm-full").model_validate(values)
     with pytest.raises(SettingsError, match="model.name=linear, not mlp"):
-        method("bayes-admm-full").strategy(settings)
+        method("bayes-admm-full").strategy(settings, Architecture())
     with pytest.raises(SettingsError, match="merge.largest_size allows 5 weights"):
         federate("bayes-admm-full", 1, {}, FULL | {"largest_size": 5}, tmp_path)

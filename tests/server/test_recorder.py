@@ -15,7 +15,7 @@ from fedivon_app.runs.folder import BestRound, Run
 from fedivon_app.server.evaluation import Evaluator
 from fedivon_app.server.recorder import Recorder, progress
 from fedivon_app.server.setup import prepare
-from fedivon_app.strategies.rounds import Standing
+from fedivon_app.strategies.standing import Standing
 from tests.server.helpers import demo
 
 SCORES = {"accuracy": 0.5, "nll": 1.25, "ece": 0.125, "brier": 0.6}

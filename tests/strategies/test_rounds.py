@@ -21,7 +21,8 @@ from fedivon_app.methods import settings_of
 from fedivon_app.strategies.aggregation import RULES
 from fedivon_app.strategies.base import PosteriorStrategy
 from fedivon_app.strategies.replies import to_record
-from fedivon_app.strategies.rounds import Rounds, Standing
+from fedivon_app.strategies.rounds import Rounds
+from fedivon_app.strategies.standing import Standing
 from fedivon_app.strategies.weighting import WEIGHTINGS
 from tests.strategies.nodes import FIRST, Nodes, arrays_of, fedivon, good, start, strategy_of
 
