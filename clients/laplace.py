@@ -1,7 +1,4 @@
-"""Laplace's approximation.
-
-Clients that learn a point and are as sure of it as its curvature says.
-"""
+"""Laplace's approximation: clients that are as sure of their point as its curvature says."""
 
 from __future__ import annotations
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import shlex
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedivon_app import logs
 from fedivon_app.clients.base import Carries
-from fedivon_app.core.compose import compose
+from fedivon_app.core.compose import compose, split_words
 from fedivon_app.core.errors import FedIvonError, RunError
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.methods import method, settings_of
@@ -78,7 +77,7 @@ def open_run(config: Mapping[str, Any], grid: Grid) -> Opened:
     if config.get("resume"):
         run = Run.open(config["resume"])
         return Opened(run, run.resume())
-    overrides = shlex.split(config.get("set", ""))
+    overrides = split_words(config.get("set", ""))
     if config.get("runs"):
         overrides.append(f"run.folder={config['runs']}")
     settings = compose(settings_of, config["experiment"], config.get("strategy"), overrides)

@@ -1,7 +1,4 @@
-"""When a run has diverged.
-
-Numbers that are not finite or grow without bound, and whose they are.
-"""
+"""When a run has diverged: whose numbers are not finite, or grow without bound."""
 
 from __future__ import annotations
 

@@ -12,7 +12,16 @@ ALLOWED = {
     "strategies": {"fedivon_app.strategies", "fedivon_app.core"},
     "clients": {"fedivon_app.clients", "fedivon_app.datasets", "fedivon_app.core"},
 }
-PURE = ["fedivon_app/core", "datasets", "strategies/aggregation.py", "strategies/weighting.py"]
+UNDER_FLOWER = {"rounds", "replies", "receive", "roll_call", "messages", "client_evaluation"}
+PURE = [
+    "fedivon_app/core",
+    "datasets",
+    *(
+        f"strategies/{path.name}"
+        for path in sorted((ROOT / "strategies").glob("*.py"))
+        if path.stem not in UNDER_FLOWER
+    ),
+]
 
 
 def imports(path: Path) -> set[str]:

@@ -15,10 +15,7 @@ from fedivon_app.core.posterior import Posterior
 
 @dataclass(frozen=True, eq=False)
 class Payload:
-    """What travels.
-
-    A posterior, a model's batch-norm statistics, and what a method adds by name.
-    """
+    """What travels: a posterior, batch-norm statistics, and what a method adds by name."""
 
     posterior: Posterior
     buffers: np.ndarray | None = None

@@ -129,9 +129,17 @@ def _read(conf: Path, folder: str, name: str) -> dict[str, Any]:
     return values
 
 
+def split_words(text: str) -> list[str]:
+    """Return the overrides in a text, in which quotes keep spaces together as in a shell."""
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise SettingsError(f"set is {text!r}: {one_line(error).lower()}") from None
+
+
 def _override(overrides: str | Iterable[str]) -> dict[str, Any]:
     """Return `client.learning_rate=0.05 data.alpha=0.1` as nested values."""
-    words = shlex.split(overrides) if isinstance(overrides, str) else list(overrides)
+    words = split_words(overrides) if isinstance(overrides, str) else list(overrides)
     nested: dict[str, Any] = {}
     for word in words:
         key, equals, value = word.partition("=")

@@ -181,10 +181,7 @@ class ClientSettings(Section):
         return self.rate_at((server_round - 1) / (rounds - 1))
 
     def rate_at(self, progress: float) -> float:
-        """The rate of the schedules that have an end.
-
-        Learning_rate at progress 0, final_learning_rate at 1.
-        """
+        """Return the rate of a schedule that has an end, from progress 0 to progress 1."""
         if self.final_learning_rate is None:
             return self.learning_rate
         share = 1 - progress if self.schedule == "linear" else 0.5 * (1 + cos(pi * progress))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any
 
 from fedivon_app.core.codec import Payload
@@ -55,7 +56,7 @@ class Recorder:
         value = list(held_out.values())[-1][evaluation.select_by]
         smaller_is_better = -value if score.higher_is_better else value
         best = self.run.best()
-        if best is None or smaller_is_better < best.score:
+        if isfinite(value) and (best is None or smaller_is_better < best.score):
             self.run.save_best(checkpoint_of(standing), smaller_is_better)
 
     def keep_last(self) -> None:

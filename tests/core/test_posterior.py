@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fedivon_app.core.codec import Payload, Raw
+from fedivon_app.core.errors import BadReply, Fault, FaultKind
 from fedivon_app.core.posterior import Posterior
 
 
@@ -45,15 +46,54 @@ def test_samples_have_the_posteriors_moments():
 @pytest.mark.parametrize(
     ("posterior", "fault"),
     [
-        (Posterior([0.0, 1.0], [1.0, 2.0]), None),
-        (Posterior([0.0, 1.0]), None),
-        (Posterior([np.nan, 1.0], [1.0, 2.0]), "mean has 1 values that are not finite"),
-        (Posterior([0.0, 1.0], [np.inf, np.nan]), "precision has 2 values that are not finite"),
-        (Posterior([0.0, 1.0], [0.0, 2.0]), "precision has 1 values that are not positive"),
+        (
+            Posterior([np.nan, 1.0], [1.0, 2.0]),
+            Fault(FaultKind.NOT_FINITE, "mean has 1 values that are not finite", where="mean"),
+        ),
+        (
+            Posterior([0.0, 1.0], [np.inf, np.nan]),
+            Fault(
+                FaultKind.NOT_FINITE,
+                "precision has 2 values that are not finite",
+                where="precision",
+            ),
+        ),
+        (
+            Posterior([0.0, 1.0], [0.0, 2.0]),
+            Fault(
+                FaultKind.NOT_POSITIVE,
+                "precision has 1 values that are not positive",
+                where="precision",
+            ),
+        ),
     ],
 )
 def test_faults_are_named(posterior, fault):
     assert posterior.fault() == fault
+    assert str(posterior.fault()) == fault.text
+    assert Payload(posterior).fault() == fault
+
+
+def test_good_posteriors_have_no_fault():
+    assert Posterior([0.0, 1.0], [1.0, 2.0]).fault() is None
+    assert Posterior([0.0, 1.0]).fault() is None
+
+
+def test_what_travels_beside_the_posterior_has_its_faults_too():
+    good = Posterior([0.0, 1.0], [1.0, 2.0])
+    assert Payload(good, np.ones(3), {"control": np.zeros(2)}).fault() is None
+    for payload, name in (
+        (Payload(good, np.array([np.inf])), "buffers"),
+        (Payload(good, None, {"control": np.array([0.0, np.nan])}), "control"),
+    ):
+        text = f"{name} has values that are not finite"
+        assert payload.fault() == Fault(FaultKind.NOT_FINITE, text, where=name)
+
+
+def test_a_point_has_no_precision_to_be_known():
+    assert Posterior([1.0], [4.0]).known_precision.tolist() == [4.0]
+    with pytest.raises(ValueError, match="a precision is needed here, and this .* is a point"):
+        assert Posterior([1.0]).known_precision
 
 
 def test_shapes_are_checked():
@@ -89,9 +129,20 @@ def test_raw_codec_is_lossless_and_keeps_the_order_of_keys(mean, precision, buff
         np.testing.assert_array_equal(array, arrays[name])
 
 
-def test_a_reply_of_another_model_is_refused():
+@pytest.mark.parametrize(
+    ("arrays", "says"),
+    [
+        ({"mean": np.zeros(2), "precision": np.ones(2)}, r"mean has shape \(2,\), not \(3,\)"),
+        ({"mean": np.zeros(3)}, "has the arrays mean, not mean, precision"),
+        ({}, "has the arrays none, not mean, precision"),
+        (
+            {"mean": np.zeros(3, np.int64), "precision": np.ones(3)},
+            "mean holds int64, not float32",
+        ),
+    ],
+)
+def test_a_reply_of_another_model_is_refused(arrays, says):
     reference = Payload(Posterior(np.zeros(3), np.ones(3)))
-    with pytest.raises(ValueError, match=r"mean has shape \(2,\), not \(3,\)"):
-        Raw().decode({"mean": np.zeros(2), "precision": np.ones(2)}, reference)
-    with pytest.raises(ValueError, match="has the arrays mean, not mean, precision"):
-        Raw().decode({"mean": np.zeros(3)}, reference)
+    with pytest.raises(BadReply, match=says) as caught:
+        Raw().decode(arrays, reference)
+    assert caught.value.fault.kind is FaultKind.MALFORMED

@@ -204,3 +204,8 @@ def test_the_papers_experiments_have_the_values_of_its_table_6_and_independent_s
         settings.evaluation.final_samples,
     ) == (32, 2, 2000, 500)
     assert not client.antithetic
+
+
+def test_overrides_with_an_open_quote_are_an_error_that_shows_them():
+    with pytest.raises(SettingsError, match="no closing quotation"):
+        compose(settings_of, "demo", overrides="data.path='somewhere")
