@@ -68,8 +68,7 @@ class FullBayesAdmmClient(PosteriorClient[FullBayesAdmmSettings, FullBayesAdmmMe
         more_v, more_matrix = dual_step(own, server, merge.dual_step, merge.dual_space)
         task.losses.add(loss.at(own.mean)[0] / len(labels))
         return Learned(
-            ordered(own, np.argsort(order)),
-            memory={"v": v + more_v, "V": matrix + more_matrix},
+            ordered(own, np.argsort(order)), memory={"v": v + more_v, "V": matrix + more_matrix}
         )
 
     def local_loss(self, inputs: np.ndarray, labels: np.ndarray, num_classes: int) -> Loss:

@@ -38,8 +38,7 @@ class OptimizerSettings(PosteriorClientSettings):
     rescale_lr: bool = Field(True, description="multiply the rate by hess_init + weight_decay")
     antithetic: bool = Field(
         False,
-        description="every second weight sample mirrors the one before: half the random numbers, "
-        "a steadier hessian",
+        description="every second sample mirrors the one before, for half the random numbers",
     )
 
 
@@ -120,8 +119,7 @@ class FedIvonSettings(IvonSettings):
     )
     antithetic: bool = Field(
         True,
-        description="every second weight sample mirrors the one before: half the random numbers, "
-        "a steadier hessian",
+        description="every second sample mirrors the one before, for half the random numbers",
     )
 
 

@@ -35,9 +35,7 @@ class PFedVEMSettings(BaseHeadSettings):
         10, ge=1, description="for the base; the head is learned on all examples at once"
     )
     sigma_init: float = Field(
-        1.0,
-        gt=0,
-        description="standard deviation of the head's weights in a client's first round",
+        1.0, gt=0, description="standard deviation of the head's weights in a client's first round"
     )
 
     @property

@@ -73,10 +73,7 @@ class Memory:
         return note.get("round") == server_round and note.get("run") == self._run
 
     def keep(
-        self,
-        server_round: int,
-        arrays: Mapping[str, np.ndarray],
-        needed: Collection[int] = (),
+        self, server_round: int, arrays: Mapping[str, np.ndarray], needed: Collection[int] = ()
     ) -> None:
         """Keep the arrays of a round, and forget those of all others but the `needed` ones."""
         whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}

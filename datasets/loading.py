@@ -93,12 +93,7 @@ def partition_of(settings: AnySettings, node: Mapping[str, Any]) -> Partition:
 def _division(data_json: str, num_clients: int, seed: int) -> Division:
     data = DataSettings.model_validate_json(data_json)
     source = load(
-        data.source,
-        data.root,
-        path=data.path,
-        num_clients=num_clients,
-        seed=seed,
-        **_options(data),
+        data.source, data.root, path=data.path, num_clients=num_clients, seed=seed, **_options(data)
     )
     values = data.model_dump()
     options = {name: values[name] for name in rule_options(data.partition) if name in values}

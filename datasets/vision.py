@@ -98,25 +98,24 @@ CIFAR100 = VisionSet(
     place="",
 )
 
+
+def ten_greys(class_name: str, url: str) -> VisionSet:
+    """Return a set of grey pictures in ten classes, in MNIST's four files."""
+    folder = f"{class_name}/raw"
+    return VisionSet(
+        class_name=class_name,
+        num_classes=10,
+        arrays=grey,
+        folder=folder,
+        files=IDX_FILES,
+        fetch=f"{IDX_NAMES} from {url}",
+        place=folder,
+    )
+
+
 VISION_SETS = {
-    "mnist": VisionSet(
-        class_name="MNIST",
-        num_classes=10,
-        arrays=grey,
-        folder="MNIST/raw",
-        files=IDX_FILES,
-        fetch=f"{IDX_NAMES} from {MNIST_URL}",
-        place="MNIST/raw",
-    ),
-    "fmnist": VisionSet(
-        class_name="FashionMNIST",
-        num_classes=10,
-        arrays=grey,
-        folder="FashionMNIST/raw",
-        files=IDX_FILES,
-        fetch=f"{IDX_NAMES} from {FASHION_URL}",
-        place="FashionMNIST/raw",
-    ),
+    "mnist": ten_greys("MNIST", MNIST_URL),
+    "fmnist": ten_greys("FashionMNIST", FASHION_URL),
     "emnist-letters": VisionSet(
         class_name="EMNIST",
         num_classes=26,

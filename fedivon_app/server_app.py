@@ -103,11 +103,7 @@ def do_rounds(grid: Grid, opened: Opened) -> None:
     )
     prepared = prepare(settings)
     data = prepared.data
-    known = {
-        "shape": data.shape,
-        "num_classes": data.num_classes,
-        "class_names": data.class_names,
-    }
+    known = {"shape": data.shape, "num_classes": data.num_classes, "class_names": data.class_names}
     run.write("model.json", json.dumps(known) + "\n")
     rounds = rounds_of(opened, prepared)
     last = settings.rounds

@@ -140,10 +140,7 @@ class FullBayesAdmm(Admm[FullBayesAdmmMergeSettings]):
             sums.add("v", v)
             sums.add("V", matrix)
         merged, floored = dense.merge(
-            posteriors,
-            (sums["v"], sums["V"]),
-            options.prior_precision,
-            self.alpha(round),
+            posteriors, (sums["v"], sums["V"]), options.prior_precision, self.alpha(round)
         )
         return Merged(merged, state=sums.state(), notes={"floored_precisions": floored})
 

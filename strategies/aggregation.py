@@ -22,6 +22,7 @@ _BLOCK = (
 )  # parameters a pass works on at once: its temporaries stay in the processor's cache
 
 
+Weights = Sequence[float] | np.ndarray  # one for each client, with sum 1
 Start = Literal["posterior", "mean"]  # where a round of IVON's clients begins
 
 
@@ -231,10 +232,7 @@ class Aggregated:
 
 
 def aggregate(
-    rule: str,
-    posteriors: Iterable[Posterior],
-    weights: Sequence[float] | np.ndarray,
-    previous: Posterior | None = None,
+    rule: str, posteriors: Iterable[Posterior], weights: Weights, previous: Posterior | None = None
 ) -> Posterior:
     """Return the posteriors merged by the rule of this name or import path.
 
@@ -244,10 +242,7 @@ def aggregate(
 
 
 def aggregate_noting(
-    rule: str,
-    posteriors: Iterable[Posterior],
-    weights: Sequence[float] | np.ndarray,
-    previous: Posterior | None = None,
+    rule: str, posteriors: Iterable[Posterior], weights: Weights, previous: Posterior | None = None
 ) -> Aggregated:
     """Return the same, with how many coordinates the rule could not merge and kept."""
     kind = RULES.find(rule)

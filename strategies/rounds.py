@@ -174,10 +174,7 @@ class Rounds(Strategy):
         self._asked = _Asked(chosen, reporting)
         told = Instructions(round=server_round, learning_rate=rate)
         messages = self._messages(MessageType.TRAIN, told, config=config, arrays=arrays)
-        self._record |= {
-            "learning_rate": rate,
-            "bytes_down": len(messages) * num_bytes(arrays),
-        }
+        self._record |= {"learning_rate": rate, "bytes_down": len(messages) * num_bytes(arrays)}
         return messages
 
     def sample(self, server_round: int) -> list[Node]:

@@ -66,12 +66,7 @@ def distance(
 
 WEIGHTINGS: Registry[Weighting] = Registry(
     "weighting rule",
-    {
-        "equal": equal,
-        "size": size,
-        "max-discrepancy": max_discrepancy,
-        "distance": distance,
-    },
+    {"equal": equal, "size": size, "max-discrepancy": max_discrepancy, "distance": distance},
 )
 FOR_POINTS = ("equal", "size")  # the others need a precision
 

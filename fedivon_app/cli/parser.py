@@ -85,6 +85,20 @@ def add_checkpoint(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_samples(parser: argparse.ArgumentParser, default: str) -> None:
+    """Add the number of weight samples; `default` says in words what it is where none is given."""
+    text = f"weight samples (default: {default})"
+    parser.add_argument("--samples", type=whole_number, metavar="N", help=text)
+
+
+def add_folder(
+    parser: argparse.ArgumentParser, name: str, default: str, what: str = "where"
+) -> None:
+    """Add a folder with a default in the current one."""
+    text = f"{what} (default: ./{default})"
+    parser.add_argument(name, type=Path, default=Path(default), metavar="DIR", help=text)
+
+
 def add_launch(parser: argparse.ArgumentParser) -> None:
     """Add where runs take place, and how much is shown of it."""
     parser.add_argument("--cpus", type=float, default=1, help="CPUs for each simulated client")
@@ -116,10 +130,7 @@ def add_start(parser: argparse.ArgumentParser) -> None:
         "--strategy", nargs="+", metavar="NAME", help="other methods than the experiment's"
     )
     parser.add_argument(
-        "--runs",
-        default="runs",
-        metavar="DIR",
-        help="where run folders are made (default: ./runs)",
+        "--runs", default="runs", metavar="DIR", help="where run folders are made (default: ./runs)"
     )
 
 

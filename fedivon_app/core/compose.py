@@ -172,12 +172,7 @@ def _last(layers: Iterable[Layer], key: str) -> str | None:
 
 
 def _merge(
-    into: dict[str, Any],
-    values: Any,
-    *,
-    origins: dict[str, str],
-    origin: str,
-    prefix: str = "",
+    into: dict[str, Any], values: Any, *, origins: dict[str, str], origin: str, prefix: str = ""
 ) -> None:
     """Lay a layer's values over those that are there, and note where each of them is from."""
     if not isinstance(values, Mapping):
@@ -190,8 +185,8 @@ def _merge(
         name = f"{prefix}{key}"
         origins[name] = origin
         if prefix == "data." and key in FORMER_DATA_SETTINGS:
-            into.setdefault("options", {})[key] = value
-            origins["data.options"] = origin
+            options = {"options": {key: value}}
+            _merge(into, options, origins=origins, origin=origin, prefix=prefix)
         elif isinstance(value, Mapping) and isinstance(into.get(key, {}), dict):
             inside = into.setdefault(key, {})
             _merge(inside, value, origins=origins, origin=origin, prefix=f"{name}.")

@@ -87,10 +87,7 @@ class Gaussian:
     ) -> None:
         """Add the gradient of weight KL(self || N(m_p, 1/s_p))."""
         by_mean, by_sigma = divergence_slopes(
-            mean=self.mean,
-            sigma=self.sigma,
-            prior_mean=prior_mean,
-            prior_precision=prior_precision,
+            mean=self.mean, sigma=self.sigma, prior_mean=prior_mean, prior_precision=prior_precision
         )
         gradient_of(self.mean).add_(by_mean, alpha=weight)
         gradient_of(self.rho).addcmul_(by_sigma, self.slope, value=weight)

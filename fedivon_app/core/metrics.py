@@ -85,8 +85,11 @@ class Tally:
         if not self.count or not other.count:
             sums = dict(self.sums if self.count else other.sums)
         else:
-            shared = [name for name in self.sums if name in other.sums]
-            sums = {name: self.sums[name] + other.sums[name] for name in shared}
+            sums = {
+                name: own_sums + other.sums[name]
+                for name, own_sums in self.sums.items()
+                if name in other.sums and other.sums[name].shape == own_sums.shape
+            }
         return Tally(**own, sums=sums)
 
     @property
@@ -113,12 +116,7 @@ class Tally:
         """Return the four scores that need nothing but the fields of a tally."""
         if self.count == 0:
             raise ValueError("no scores: the tally holds no examples")
-        return {
-            "accuracy": self.accuracy,
-            "nll": self.nll,
-            "ece": self.ece,
-            "brier": self.brier,
-        }
+        return {"accuracy": self.accuracy, "nll": self.nll, "ece": self.ece, "brier": self.brier}
 
     def to_dict(self) -> dict[str, float | list[float]]:
         """Return plain numbers and lists by name, fit for a Flower MetricRecord and for JSON."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import cos, exp, pi
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from fedivon_app.core.scores import chosen_scores
 from fedivon_app.core.text import did_you_mean
@@ -101,7 +101,10 @@ class DataSettings(Section):
             for key, default in FORMER_DATA_SETTINGS.items()
             if key in values and values[key] != default
         }
-        return kept | {"options": given | (kept.get("options") or {})} if given else kept
+        options = kept.get("options") or {}
+        if not given or not isinstance(options, dict):
+            return kept
+        return kept | {"options": given | options}
 
 
 class ModelSettings(Section):
@@ -290,15 +293,19 @@ class EvaluationSettings(Section):
     )
     select_by: str = Field("nll", description="held-out score of the best checkpoint")
 
-    @model_validator(mode="after")
-    def _score_exists(self) -> Self:
-        known = chosen_scores(self.scores)
-        if self.select_by not in known:
-            raise ValueError(
-                f"select_by is {self.select_by!r}, which is no score: "
-                f"{did_you_mean(self.select_by, known)}"
-            )
-        return self
+    @field_validator("scores")
+    @classmethod
+    def _scores_exist(cls, scores: tuple[str, ...]) -> tuple[str, ...]:
+        chosen_scores(scores)
+        return scores
+
+    @field_validator("select_by")
+    @classmethod
+    def _score_exists(cls, select_by: str, info: ValidationInfo) -> str:
+        own = info.data.get("scores")  # absent if they are wrong, which is complained of already
+        if own is not None and select_by not in (known := chosen_scores(own)):
+            raise ValueError(f"there is no such score: {did_you_mean(select_by, known)}")
+        return select_by
 
 
 class RunSettings(Section):

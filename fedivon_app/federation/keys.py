@@ -193,11 +193,7 @@ def _make_site(place: Path) -> list[Path]:
 
 
 def _certificate(
-    subject: x509.Name,
-    issuer: x509.Name,
-    key: SigningKey,
-    now: datetime,
-    lasting: timedelta,
+    subject: x509.Name, issuer: x509.Name, key: SigningKey, now: datetime, lasting: timedelta
 ) -> x509.CertificateBuilder:
     builder = x509.CertificateBuilder(
         subject_name=subject, issuer_name=issuer, public_key=key.public_key()

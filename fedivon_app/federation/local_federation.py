@@ -11,7 +11,6 @@ import urllib.error
 import urllib.request
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import psutil
@@ -97,16 +96,11 @@ class Federation(SuperLink):
             f"Flower's SuperLink did not start within {self.start_timeout:g} s: {tail}"
         )
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         end_family(self._superlink.pid)
         self._superlink.wait()
         self._log.close()
-        super().__exit__(kind, error, traceback)
+        super().__exit__(*error)
 
     @property
     def pid(self) -> int:

@@ -18,7 +18,6 @@ from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from fedivon_app.core.errors import FlowerError
@@ -86,12 +85,7 @@ class SuperLink:
         }
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._home.cleanup()
 
     def register(self, public_key: Path, name: str) -> None:

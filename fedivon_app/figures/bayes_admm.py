@@ -168,13 +168,7 @@ def _points(axes: Axes, examples: Examples) -> None:
     for label, marker in enumerate("os"):
         own = examples.x[examples.labels == label]
         axes.scatter(
-            own[:, 0],
-            own[:, 1],
-            s=20,
-            marker=marker,
-            color=COLOURS[label],
-            linewidth=0,
-            zorder=3,
+            own[:, 0], own[:, 1], s=20, marker=marker, color=COLOURS[label], linewidth=0, zorder=3
         )
 
 

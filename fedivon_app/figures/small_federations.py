@@ -14,13 +14,7 @@ import numpy as np
 
 from fedivon_app.core.dense import Diverged, Dual
 from fedivon_app.core.duality import Space
-from fedivon_app.figures.gaussian_families import (
-    NOT_DEFINITE,
-    Descent,
-    Family,
-    G,
-    GaussianLoss,
-)
+from fedivon_app.figures.gaussian_families import NOT_DEFINITE, Descent, Family, G, GaussianLoss
 
 T = TypeVar("T")
 

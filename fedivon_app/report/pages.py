@@ -59,9 +59,7 @@ def write_comparison(
         raise UserError("there is nothing to compare: give at least one run")
     grouping = grouped([RunResults.read(run) for run in runs], names)
     view = PageView(
-        groups=grouping.groups,
-        pictures=Pictures(folder / "plots"),
-        named_by=grouping.named_by,
+        groups=grouping.groups, pictures=Pictures(folder / "plots"), named_by=grouping.named_by
     )
     text = html.page(
         title=title or ", ".join(dict.fromkeys(run.settings.experiment for run in runs)),

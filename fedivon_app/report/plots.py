@@ -109,13 +109,7 @@ class Panel:
 
 @styled
 def curves(
-    title: str,
-    x: str,
-    y: str,
-    lines: Sequence[Line],
-    *,
-    log: bool = False,
-    diagonal: bool = False,
+    title: str, x: str, y: str, lines: Sequence[Line], *, log: bool = False, diagonal: bool = False
 ) -> Figure:
     """Draw lines over a common axis.
 

@@ -13,13 +13,7 @@ from fedivon_app.cli.commands import run as run_command
 from fedivon_app.cli.commands import settings as settings_command
 from fedivon_app.cli.main import main
 from fedivon_app.core.codec import Payload
-from fedivon_app.core.errors import (
-    DataError,
-    DivergenceError,
-    FlowerError,
-    RunError,
-    SettingsError,
-)
+from fedivon_app.core.errors import DataError, DivergenceError, FlowerError, RunError, SettingsError
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.runs.folder import Checkpoint
 from fedivon_app.server.setup import prepare

@@ -116,12 +116,7 @@ def test_what_is_missing_is_said_by_the_parser(words, capsys):
 
 @pytest.mark.parametrize(
     "wrong",
-    [
-        ["--samples", "-1"],
-        ["--samples", "many"],
-        ["--confidence", "1.5"],
-        ["--confidence", "nan"],
-    ],
+    [["--samples", "-1"], ["--samples", "many"], ["--confidence", "1.5"], ["--confidence", "nan"]],
 )
 def test_numbers_out_of_range_are_refused(wrong, capsys):
     with pytest.raises(SystemExit):

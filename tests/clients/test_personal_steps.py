@@ -17,15 +17,7 @@ from fedivon_app.core.network import Architecture
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.methods import method, settings_of
 from fedivon_app.strategies.base import Reply, Round
-from tests.clients.helpers import (
-    BATCH_NORM,
-    EACH,
-    SMALL,
-    SOURCE,
-    client_of,
-    instructions,
-    trained,
-)
+from tests.clients.helpers import BATCH_NORM, EACH, SMALL, SOURCE, client_of, instructions, trained
 from tests.simulated import federate, initial_network
 
 # Quadratic losses a/2 |theta - c|^2, one for each client, on which everything is known.

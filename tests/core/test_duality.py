@@ -1,6 +1,7 @@
 """Duals of diagonal Gaussians, by hand."""
 
 import numpy as np
+import pytest
 
 from fedivon_app.core.duality import bounded, dual_step, reference
 from fedivon_app.core.posterior import Posterior
@@ -34,3 +35,10 @@ def test_a_dual_leaves_the_cavity_positive():
     np.testing.assert_allclose(allowed, [-3.0, 0.4, 0.99])
     assert count == 1
     assert (0.5 * prior - allowed > 0).all()
+
+
+@pytest.mark.parametrize("space", ["natural", "expectation"])
+def test_a_point_takes_no_dual_step(space):
+    for own, server in ((Posterior(OWN.mean), SERVER), (OWN, Posterior(SERVER.mean))):
+        with pytest.raises(ValueError, match="a precision is needed here"):
+            dual_step(own, server, 0.5, space)

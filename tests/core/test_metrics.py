@@ -29,7 +29,10 @@ def predictions(seed: int, count: int = 500, classes: int = 5, concentration: fl
 
 @pytest.fixture(scope="module")
 def calibration_error():
-    """torchmetrics' own; it imports torchvision, which may be a build that does not match torch's."""
+    """Return torchmetrics' own.
+
+    It imports torchvision, which may be a build that does not match torch's.
+    """
     torchvision_datasets()
     from torchmetrics.functional.classification import multiclass_calibration_error
 
@@ -132,8 +135,10 @@ def test_scores_stay_within_their_bounds(seed, count, classes):
 @modest
 @given(seeds, st.integers(1, 60))
 def test_a_tally_survives_the_wire(seed, count):
-    tally = Tally.of(*predictions(seed, count))
+    probabilities, labels = predictions(seed, count)
+    tally = Tally.of(probabilities, labels, {"own": np.array([-1.5, 0.1 * count])})
     received = Tally.from_dict(json.loads(json.dumps({"num-examples": 3, **tally.to_dict()})))
+    assert received.sums["own"].tolist() == [-1.5, 0.1 * count]
     assert received.to_dict() == tally.to_dict()
     assert all(isinstance(value, float | list) for value in tally.to_dict().values())
 
@@ -148,6 +153,7 @@ def test_a_tally_survives_the_wire(seed, count):
         ({"nll_sum": -1.0}, "'nll_sum' must be finite and not negative"),
         ({"count": 5.0}, "do not add up"),
         ({"correct": 1.0}, "do not add up"),
+        ({"score.own": [1.0, float("inf")]}, "'own'.*finite"),
     ],
 )
 def test_a_dictionary_that_is_no_tally_is_refused(change, message):

@@ -135,10 +135,7 @@ def test_raw_codec_is_lossless_and_keeps_the_order_of_keys(mean, precision, buff
         ({"mean": np.zeros(2), "precision": np.ones(2)}, r"mean has shape \(2,\), not \(3,\)"),
         ({"mean": np.zeros(3)}, "has the arrays mean, not mean, precision"),
         ({}, "has the arrays none, not mean, precision"),
-        (
-            {"mean": np.zeros(3, np.int64), "precision": np.ones(3)},
-            "mean holds int64, not float32",
-        ),
+        ({"mean": np.zeros(3, np.int64), "precision": np.ones(3)}, "mean holds int64, not float32"),
     ],
 )
 def test_a_reply_of_another_model_is_refused(arrays, says):

@@ -5,21 +5,25 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fedivon_app.core.models import build
 from fedivon_app.core.compose import CONF, compose
-from fedivon_app.core.settings import Settings
 from fedivon_app.core.errors import SettingsError
-from fedivon_app.methods import METHODS, settings_of
+from fedivon_app.core.models import build
+from fedivon_app.core.scores import Score
+from fedivon_app.core.settings import Settings
+from fedivon_app.methods import METHODS, MethodSettings, method, settings_of
 
 COLOUR = (32, 32, 3)
+SECOND_NLL = Score("nll", "Another NLL", False, value=lambda tally: 2 * tally.nll)
+OWN_METHOD = method("fedavg")
+SURE = Score("sure", "Share of the right", True, value=lambda tally: tally.accuracy)
 SHAPES = {
     "cifar10": COLOUR,
     "cifar100": COLOUR,
     "svhn": COLOUR,
     "image-folder": (64, 64, 3),
     "synthetic": (60,),
+    "digits": (8, 8, 1),
 }
-SHAPES |= {"digits": (8, 8, 1)}
 
 
 @pytest.fixture
@@ -47,6 +51,12 @@ def conf(tmp_path: Path) -> Path:
             },
         },
         "experiment/loop": {"extends": "loop"},
+        "experiment/options": {
+            "extends": "base",
+            "data": {"source": "synthetic", "options": {"a": 0.5, "b": 0.5}},
+        },
+        "experiment/former": {"extends": "base", "data": {"source": "synthetic", "a": 0.5}},
+        "experiment/empty": {"extends": "base", "data": {"options": None}},
         "experiment/other": {"extends": "base", "methods": {"fedavgg": {"rounds": 3}}},
         "experiment/misspelt": {"extends": "base", "client": {"batchsize": 8}},
         "experiment/wrong": {"extends": "base", "data": {"clients": "many"}},
@@ -97,20 +107,146 @@ def test_swapping_the_method_swaps_its_settings_alone(conf):
             "misspelt",
             None,
             "",
-            "conf/experiment/misspelt.yaml: there is no setting 'client.batchsize': did you mean batch_size",
+            "conf/experiment/misspelt.yaml: there is no setting 'client.batchsize': "
+            "did you mean batch_size",
         ),
         (
             "child",
             None,
             "client.lerning_rate=1",
-            "the command line: there is no setting 'client.lerning_rate': did you mean learning_rate",
+            "the command line: there is no setting 'client.lerning_rate': "
+            "did you mean learning_rate",
         ),
         ("wrong", None, "", "conf/experiment/wrong.yaml: data.clients is 'many': .*valid integer"),
         ("child", None, "client.ess=-5", "the command line: client.ess is -5: .*greater than 0"),
         ("child", None, "data.clients=0", "data.clients is 0: .*greater than or equal to 1"),
         ("child", None, "clients_per_round=5", "clients_per_round is 5, but data.clients is 4"),
-        ("child", None, "merge.rule=prod", "merge.rule is 'prod': .*'product'"),
-        ("child", None, "client.schedule=linear", "final_learning_rate goes with schedule linear"),
+        (
+            "child",
+            None,
+            "merge.rule=prod",
+            "the command line: merge.rule is 'prod': there is no aggregation rule 'prod': "
+            "did you mean product",
+        ),
+        (
+            "child",
+            None,
+            "merge.weighting=sise",
+            "the command line: merge.weighting is 'sise': there is no weighting rule 'sise': "
+            "did you mean size",
+        ),
+        (
+            "child",
+            "fedavg",
+            "merge.weighting=distance",
+            "merge.weighting is 'distance': points have no precision .* choose from equal, size",
+        ),
+        ("child", "fedavg", "merge.rule=product", "merge.rule is 'product': .*'nwa'"),
+        (
+            "child",
+            "fedavg",
+            "client.schedule=linear",
+            "final_learning_rate goes with schedule linear",
+        ),
+        (
+            "child",
+            None,
+            "client.schedule=constant",
+            "final_learning_rate goes with schedule linear",
+        ),
+        (
+            "child",
+            None,
+            "merge.rule=nowhere.rules:Rule",
+            "the command line: merge.rule is 'nowhere.rules:Rule': .*no module 'nowhere' to import",
+        ),
+        (
+            "child",
+            None,
+            "merge.rule=fedivon_app.strategies.aggregation:Produkt",
+            "the command line: merge.rule is .* has no 'Produkt'; did you mean Product",
+        ),
+        (
+            "child",
+            None,
+            "merge.rule=fedivon_app.core.text:one_line",
+            "the command line: merge.rule is .* a subclass of Rule is needed",
+        ),
+        (
+            "child",
+            None,
+            "merge.weighting=nowhere:weigh",
+            "the command line: merge.weighting is 'nowhere:weigh': .*no module 'nowhere' to import",
+        ),
+        (
+            "child",
+            "fedavg",
+            "merge.weighting=nowhere:weigh",
+            "the command line: merge.weighting is 'nowhere:weigh': .*no module 'nowhere' to import",
+        ),
+        (
+            "child",
+            None,
+            "merge.weighting=fedivon_app.strategies.weighting:SMALLEST_KL",
+            "the command line: merge.weighting is .* is 1e-09, which cannot be called",
+        ),
+        (
+            "child",
+            "nowhere.methods:METHOD",
+            "",
+            "strategy 'nowhere.methods:METHOD': there is no module 'nowhere' to import",
+        ),
+        (
+            "child",
+            None,
+            "strategy=fedivon_app.methods:METHOD",
+            "strategy 'fedivon_app.methods:METHOD': .*no 'METHOD'; did you mean METHODS",
+        ),
+        (
+            "child",
+            None,
+            "strategy=fedivon_app.core.text:one_line",
+            "strategy 'fedivon_app.core.text:one_line' is .* Method is needed",
+        ),
+        (
+            "child",
+            None,
+            "evaluation.select_by=nlll",
+            "the command line: evaluation.select_by is 'nlll': there is no such score: "
+            "did you mean nll",
+        ),
+        (
+            "child",
+            None,
+            "evaluation.scores=[margin]",
+            "evaluation.scores is .'margin'.: there is no score 'margin': choose from accuracy",
+        ),
+        (
+            "child",
+            None,
+            "evaluation.scores=[nowhere.scores:MARGIN]",
+            "evaluation.scores is .*: score 'nowhere.scores:MARGIN': there is no module 'nowhere'",
+        ),
+        (
+            "child",
+            None,
+            "evaluation.scores=[fedivon_app.core.text:one_line]",
+            "evaluation.scores is .* Score is needed",
+        ),
+        (  # a complaint about scores is not repeated for what is chosen among them
+            "child",
+            None,
+            "evaluation.scores=[nowhere:MARGIN] evaluation.select_by=margin",
+            "evaluation.scores is .* there is no module 'nowhere'",
+        ),
+        (
+            "child",
+            None,
+            "evaluation.scores=[tests.core.test_settings:SECOND_NLL]",
+            "evaluation.scores is .* there is another score of the name 'nll'",
+        ),
+        ("child", None, "data.options=3", "the command line: data.options is 3: .*dictionary"),
+        ("child", None, "data.image_sise=8", "there is no setting 'data.image_sise'"),
         ("child", None, "client=3", "client is 3"),
         ("child", None, "rounds", "'rounds' is not of the form name=value"),
         ("child", None, "client.ess=nan", "client.ess is nan: .*finite"),
@@ -164,17 +300,102 @@ def test_another_model_has_options_of_its_own(conf):
     (conf / "experiment/lenet.yaml").write_text(
         yaml.safe_dump({"extends": "sized", "model": {"name": "lenet"}})
     )
-    assert compose(settings_of, "sized", conf=conf).model.options == {"sizes": [7]}
-    assert compose(settings_of, "sized", overrides="model.name=mlp", conf=conf).model.options == {
-        "sizes": [7]
-    }
-    assert (
-        compose(settings_of, "sized", overrides="model.name=linear", conf=conf).model.options == {}
-    )
-    assert compose(settings_of, "lenet", conf=conf).model.options == {}
-    assert compose(
-        settings_of, "lenet", overrides="model.options.hidden=[9]", conf=conf
-    ).model.options == {"hidden": [9]}
+
+    def options_of(experiment, overrides=""):
+        return compose(settings_of, experiment, overrides=overrides, conf=conf).model.options
+
+    assert options_of("sized") == {"sizes": [7]}
+    assert options_of("sized", "model.name=mlp") == {"sizes": [7]}
+    assert options_of("sized", "model.name=linear") == {}
+    assert options_of("lenet") == {}
+    assert options_of("lenet", "model.options.hidden=[9]") == {"hidden": [9]}
+
+
+@pytest.mark.parametrize(
+    ("experiment", "overrides", "options"),
+    [
+        ("options", "", {"a": 0.5, "b": 0.5}),
+        ("former", "", {"a": 0.5}),
+        ("options", "data.a=0.9", {"a": 0.9, "b": 0.5}),
+        ("options", "data.options.a=0.9", {"a": 0.9, "b": 0.5}),
+        ("former", "data.a=0.9", {"a": 0.9}),
+        ("former", "data.options.a=0.9", {"a": 0.9}),
+        ("options", "data.a=1.0", {"a": 1.0, "b": 0.5}),  # the former default is a value, too
+        ("options", "data.options.a=0.7 data.a=0.9", {"a": 0.9, "b": 0.5}),
+        ("options", "data.a=0.9 data.options.a=0.7", {"a": 0.7, "b": 0.5}),
+        ("former", "data.b=0 data.image_size=null", {"a": 0.5, "b": 0, "image_size": None}),
+        ("empty", "data.a=0.9", {"a": 0.9}),
+        ("options", "data.source=synthetic", {"a": 0.5, "b": 0.5}),
+        ("options", "data.source=digits", {}),
+        ("former", "data.source=digits", {}),
+        ("options", "data.source=image-folder data.image_size=64", {"image_size": 64}),
+        ("options", "data.image_size=64 data.source=image-folder", {"image_size": 64}),
+        ("options", "data.source=image-folder data.options.image_size=64", {"image_size": 64}),
+    ],
+)
+def test_options_of_a_source_have_two_names_and_go_with_it(conf, experiment, overrides, options):
+    """`data.a` is what `data.options.a` was called; another source has options of its own."""
+    settings = compose(settings_of, experiment, overrides=overrides, conf=conf)
+    assert settings.data.options == options
+
+
+@pytest.mark.parametrize(
+    ("former", "options"),
+    [
+        ({"a": 1.0, "b": 1.0, "image_size": None}, {}),
+        ({"a": 0.5, "b": 1.0, "image_size": None}, {"a": 0.5}),
+        ({"a": 1.0, "b": 1.0, "image_size": 64}, {"image_size": 64}),
+        ({"a": 0.5, "options": {"a": 0.9}}, {"a": 0.9}),
+        ({"options": {"a": 1.0}}, {"a": 1.0}),
+    ],
+)
+def test_the_settings_of_an_older_run_can_be_read(former, options, tmp_path):
+    """What had its default in them, as every source had it, is no option of this one."""
+    values = compose(settings_of, "demo").model_dump(mode="json")
+    del values["data"]["options"]
+    path = tmp_path / "settings.yaml"
+    path.write_text(yaml.safe_dump(values | {"data": values["data"] | former}))
+    settings = settings_of("fedivon").model_validate(yaml.safe_load(path.read_text()))
+    assert settings.data.options == options
+    assert not {"a", "b", "image_size"} & set(settings.model_dump()["data"])
+
+
+def test_a_score_of_ones_own_may_choose_the_checkpoint(conf):
+    words = ["evaluation.scores=[tests.core.test_settings:SURE]", "evaluation.select_by=sure"]
+    evaluation = compose(settings_of, "child", overrides=words, conf=conf).evaluation
+    assert evaluation.select_by == "sure"
+    with pytest.raises(SettingsError, match="evaluation.select_by is 'sure': there is no such"):
+        compose(settings_of, "child", overrides=words[1:], conf=conf)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_methods_settings_are_one_class_with_its_own_two_sections(name):
+    kind = settings_of(name)
+    assert kind is settings_of(name)
+    assert issubclass(kind, MethodSettings)
+    assert kind.model_fields["client"].annotation is method(name).client.settings_type
+    assert kind.model_fields["merge"].annotation is method(name).strategy.settings_type
+
+
+def test_a_method_of_ones_own_has_its_settings_by_its_import_path():
+    kind = settings_of("tests.core.test_settings:OWN_METHOD")
+    assert kind is settings_of("tests.core.test_settings:OWN_METHOD")
+    assert issubclass(kind, MethodSettings)
+    assert kind.model_fields["client"].annotation is method("fedavg").client.settings_type
+    settings = compose(settings_of, "demo", "tests.core.test_settings:OWN_METHOD")
+    assert isinstance(settings, kind)
+
+
+def test_fedivons_classes_have_the_values_of_its_table_6_without_any_file():
+    """Those who use the classes without conf/strategy/fedivon.yaml get what it says."""
+    bare = settings_of("fedivon").model_validate({"experiment": "own", "strategy": "fedivon"})
+    client = bare.client
+    assert (client.learning_rate, client.final_learning_rate) == (0.1, 0.01)
+    assert (client.schedule, client.antithetic, client.start) == ("linear", True, "posterior")
+    assert (bare.merge.rule, bare.merge.weighting) == ("product", "size")
+    shipped = yaml.safe_load((CONF / "strategy/fedivon.yaml").read_text())
+    for section, values in shipped.items():
+        assert bare.model_dump()[section] | values == bare.model_dump()[section]
 
 
 @pytest.mark.parametrize(

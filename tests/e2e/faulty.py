@@ -41,14 +41,7 @@ def slow(arrays: Arrays) -> Arrays:
     return arrays
 
 
-FAULTS = {
-    1: full_disk,
-    2: not_a_number,
-    3: too_short,
-    4: negative,
-    5: of_another_model,
-    6: slow,
-}
+FAULTS = {1: full_disk, 2: not_a_number, 3: too_short, 4: negative, 5: of_another_model, 6: slow}
 
 
 def _fit(

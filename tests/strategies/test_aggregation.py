@@ -109,7 +109,7 @@ def test_the_rules_stand_to_each_other_as_their_formulas_say(seed, clients):
 
 
 def test_conflation_is_the_product_of_the_densities():
-    """log of the product of two densities, less the merged one's, is the same constant everywhere."""
+    """The log of the product of two densities less the merged one's is the same everywhere."""
     one = Posterior([0.3], [2.0])
     other = Posterior([-1.0], [5.0])
     merged = aggregate("conflation", [one, other], [0.5, 0.5])

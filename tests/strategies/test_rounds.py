@@ -77,7 +77,8 @@ BAD = {
     "an error of a simulated client": (
         lambda p, m: Error(
             2,
-            "<class 'X'>:<'ray::train() ...\n\nException ClientAppException occurred. Message: no data'>",
+            "<class 'X'>:<'ray::train() ...\n\n"
+            "Exception ClientAppException occurred. Message: no data'>",
         ),
         "^no data$",
     ),

@@ -23,7 +23,8 @@ def load(
     labels = np.array([int(row[label]) for row in rows])
     order = np.random.default_rng(seed).permutation(len(rows))
     cut = round(test_share * len(rows))
-    test, train = order[:cut], order[cut:]
+    test = order[:cut]
+    train = order[cut:]
     return {
         "x_train": inputs[train],
         "y_train": labels[train],

@@ -7,20 +7,14 @@ from __future__ import annotations
 
 import argparse
 from functools import partial
-from pathlib import Path
 
+from fedivon_app.cli.parser import add_folder
 from fedivon_app.figures.bayes_admm import illustrate
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes to its parser."""
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path("figures"),
-        metavar="DIR",
-        help="where (default: ./figures)",
-    )
+    add_folder(parser, "--out", "figures")
     parser.add_argument(
         "--source", default="mnist", help="pictures in ten classes (default: mnist)"
     )

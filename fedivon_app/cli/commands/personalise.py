@@ -10,7 +10,14 @@ import argparse
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from fedivon_app.cli.parser import add_checkpoint, add_run, positive_number, rate, whole_number
+from fedivon_app.cli.parser import (
+    add_checkpoint,
+    add_folder,
+    add_run,
+    add_samples,
+    positive_number,
+    rate,
+)
 from fedivon_app.cli.tables import ScoredRow, scores_table, way_of
 from fedivon_app.runs.folder import Run
 from fedivon_app.runs.personalise import personalise
@@ -23,25 +30,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data", type=Path, required=True, metavar="FILE", help="an .npz file with your own data"
     )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path("personal"),
-        metavar="DIR",
-        help="where (default: ./personal)",
-    )
+    add_folder(parser, "--out", "personal")
     parser.add_argument(
         "--epochs", type=positive_number, metavar="N", help="over your data (default: the run's)"
     )
     parser.add_argument(
         "--learning-rate", type=rate, metavar="X", help="default: that of the run's first round"
     )
-    parser.add_argument(
-        "--samples",
-        type=whole_number,
-        metavar="N",
-        help="weight samples (default: the run's final number)",
-    )
+    add_samples(parser, "the run's final number")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
-from pathlib import Path
 
-from fedivon_app.cli.parser import add_connection
+from fedivon_app.cli.parser import add_connection, add_folder
 from fedivon_app.cli.tables import layout
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.federation.sites import GONE, Site, admit, remove, sites_of
@@ -20,13 +19,7 @@ from fedivon_app.federation.superlink import SuperLink
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes to its parser."""
     add_connection(parser, "its own port, not the proxy's (default: $FEDIVON_SUPERLINK)")
-    parser.add_argument(
-        "--keys",
-        type=Path,
-        default=Path("keys"),
-        metavar="DIR",
-        help="what `fedivon keys` made (default: ./keys)",
-    )
+    add_folder(parser, "--keys", "keys", "what `fedivon keys` made")
     parser.add_argument(
         "--admit",
         nargs="+",

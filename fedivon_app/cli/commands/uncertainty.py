@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fedivon_app.cli.parser import add_checkpoint, add_run, whole_number
+from fedivon_app.cli.parser import add_checkpoint, add_run, add_samples
 from fedivon_app.cli.tables import MISSING, WAYS, ScoredRow, scores_table, way_of
 from fedivon_app.report.pages import write_report
 from fedivon_app.runs.folder import Run
@@ -28,12 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ood-path", metavar="FILE", help="the file or folder of the sources npz and image-folder"
     )
-    parser.add_argument(
-        "--samples",
-        type=whole_number,
-        metavar="N",
-        help="weight samples (default: evaluation.final_samples)",
-    )
+    add_samples(parser, "evaluation.final_samples")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -37,20 +37,16 @@ def chapter(view: PageView) -> Chapter | None:
     if not any(run.last_clients("pm") for run in view.results):
         return None
     figures = []
-    by_client = _clouds(view, _models)
-    if by_client:
-        title = "PM against GM, by client"
-        figure = plots.scatter(
-            title=title, x="GM accuracy %", y="PM accuracy %", clouds=by_client, diagonal=True
-        )
-        figures.append(_picture(view, "personal-by-client", figure, title))
-    by_size = _clouds(view, _sizes)
-    if by_size:
-        title = "PM against local data"
-        figure = plots.scatter(
-            title=title, x="training examples", y="PM accuracy %", clouds=by_size, log=True
-        )
-        figures.append(_picture(view, "personal-by-size", figure, title))
+    for name, title, x, pairs in (
+        ("personal-by-client", "PM against GM, by client", "GM accuracy %", _models),
+        ("personal-by-size", "PM against local data", "training examples", _sizes),
+    ):
+        if clouds := _clouds(view, pairs):
+            by_size = pairs is _sizes
+            figure = plots.scatter(
+                title, x, "PM accuracy %", clouds, diagonal=not by_size, log=by_size
+            )
+            figures.append(_picture(view, name, figure, title))
     legend = html.legend([group.key for group in view.groups])
     body = html.paragraph(NOTE) + _table(view) + legend + html.grid(figures)
     return Chapter("personal", "Personal models", body)

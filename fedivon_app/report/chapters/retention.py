@@ -23,10 +23,7 @@ def chapter(view: PageView) -> Chapter | None:
         lines = [line for one in view.assessed if (line := _retained(one, kind))]
         if lines:
             figure = plots.curves(
-                title=f"By {word.lower()}",
-                x="% of the examples kept",
-                y="accuracy %",
-                lines=lines,
+                title=f"By {word.lower()}", x="% of the examples kept", y="accuracy %", lines=lines
             )
             drawn.append(
                 view.pictures(
