@@ -31,7 +31,8 @@ from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.predict import predict, predict_point
 from fedivon_app.core.scores import chosen_scores, tally_of
 from fedivon_app.core.settings import AnySettings, ClientSettings, MergeSettings, Settings
-from fedivon_app.datasets.loading import Partition, classes, tensors
+from fedivon_app.datasets.loading import classes, tensors
+from fedivon_app.datasets.node_data import Partition
 
 C = TypeVar("C", bound=ClientSettings)
 M = TypeVar("M", bound=MergeSettings)

@@ -12,6 +12,7 @@ from fedivon_app.clients.base import Carries, Learned, M, PosteriorClient, Task
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.ivon import IVON
 from fedivon_app.core.posterior import Posterior
+from fedivon_app.core.schedule import Shape
 from fedivon_app.core.settings import (
     AnySettings,
     ClientSettings,
@@ -97,7 +98,7 @@ class IvonTrainer(PosteriorClient[Optimizer, M]):
 
         def set_rate(step: int) -> None:
             if client.schedule_over == "steps":
-                fall = client.rate_at(step / max(task.steps - 1, 1)) / client.learning_rate
+                fall = client.rates.at(step / max(task.steps - 1, 1)) / client.learning_rate
                 for group, rate in zip(optimizer.param_groups, first, strict=True):
                     group["lr"] = rate * fall
 
@@ -114,7 +115,7 @@ class FedIvonSettings(IvonSettings):
     final_learning_rate: float | None = Field(
         0.01, gt=0, description="at the last round; none: the same as at the first"
     )
-    schedule: Literal["constant", "linear", "cosine", "exponential"] = Field(
+    schedule: Shape = Field(
         "linear", description="how the rate falls from the first to the final one"
     )
     antithetic: bool = Field(

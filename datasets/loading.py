@@ -1,8 +1,7 @@
-"""What a client, and the server's evaluation, work on: a node's data, loaded once a process."""
+"""Loading: the common source of the settings, divided among the clients, once a process."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -11,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedivon_app.core.errors import DataError, SettingsError
-from fedivon_app.core.settings import AnySettings, DataSettings
+from fedivon_app.core.errors import SettingsError
+from fedivon_app.core.settings import DataSettings
 from fedivon_app.datasets.base import Source
 from fedivon_app.datasets.noise import noisy
-from fedivon_app.datasets.own_source import OFFERED
+from fedivon_app.datasets.own_reader import OFFERED
 from fedivon_app.datasets.partition import Split, split
 from fedivon_app.datasets.partition import options_of as rule_options
 from fedivon_app.datasets.sources import inputs, load
@@ -28,16 +27,6 @@ class Division:
 
     source: Source
     split: Split
-
-
-@dataclass(frozen=True)
-class Partition:
-    """One client's data: rows of a source."""
-
-    number: int
-    source: Source
-    train: np.ndarray
-    test: np.ndarray
 
 
 def tensors(
@@ -61,32 +50,6 @@ def division(data: DataSettings, num_clients: int | None, seed: int) -> Division
     if num_clients is None:
         raise SettingsError("data.clients is not set: how many clients share the data?")
     return _division(data.model_dump_json(), num_clients, seed)
-
-
-def partition_of(settings: AnySettings, node: Mapping[str, Any]) -> Partition:
-    """Return the data of a node.
-
-    They are those of the file that its node config names, or its partition of the common source.
-    """
-    number = int(node.get("partition-id", 0))
-    if path := node.get("data-path"):
-        own = load("npz", settings.data.root, path=path, num_classes=settings.data.num_classes)
-        return Partition(number, own, np.arange(len(own.y_train)), np.arange(len(own.y_test)))
-    if settings.data.source == "nodes":
-        raise DataError(
-            "data.source is `nodes`, so each node names its own file: "
-            "--node-config 'data-path=\"my.npz\"'"
-        )
-    num_clients = settings.data.clients or int(node["num-partitions"])
-    if number >= num_clients:
-        raise DataError(
-            f"the node's partition-id is {number}, but data.clients is {num_clients}: "
-            "ids count from 0"
-        )
-    divided = division(settings.data, num_clients, settings.seed)
-    return Partition(
-        number, divided.source, divided.split.train[number], divided.split.test[number]
-    )
 
 
 @lru_cache(maxsize=4)

@@ -4,7 +4,7 @@
 the same object for the same arguments. A known data set is taken from <root>/<name>.npz if that
 file exists (CIFAR-100 with superclasses from <root>/cifar100-superclass.npz), else from
 torchvision's files below <root>. A reader of the user's own is named by its import path; see
-datasets/own_source.py.
+datasets/own_reader.py.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fedivon_app.core.registry import Registry
 from fedivon_app.core.text import did_you_mean
 from fedivon_app.datasets import builtin, cache, image_folder, npz, vision
 from fedivon_app.datasets.base import Source, no_option
-from fedivon_app.datasets.own_source import OFFERED, OwnReader
+from fedivon_app.datasets.own_reader import OFFERED, OwnReader
 
 if TYPE_CHECKING:
     import torch

@@ -17,7 +17,7 @@ from fedivon_app.core import heap
 from fedivon_app.core.errors import FedIvonError
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.core.text import one_line
-from fedivon_app.datasets.loading import partition_of
+from fedivon_app.datasets.node_data import partition_of
 from fedivon_app.methods import method, settings_of
 
 app = ClientApp()

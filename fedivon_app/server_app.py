@@ -22,7 +22,8 @@ from fedivon_app.core.errors import FedIvonError, RunError
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.methods import method, settings_of
 from fedivon_app.report.pages import write_report
-from fedivon_app.runs.folder import Checkpoint, Run
+from fedivon_app.runs.checkpoints import Checkpoint
+from fedivon_app.runs.folder import Run
 from fedivon_app.runs.status import RunStatus
 from fedivon_app.runs.uncertainty import assess
 from fedivon_app.server.evaluation import Evaluator

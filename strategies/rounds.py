@@ -33,6 +33,7 @@ from fedivon_app.strategies.messages import Contents
 from fedivon_app.strategies.receive import gather
 from fedivon_app.strategies.replies import Replies, num_bytes, sort_out, to_numpy, to_record
 from fedivon_app.strategies.roll_call import Node, RollCall
+from fedivon_app.strategies.sampling import sampled
 from fedivon_app.strategies.standing import Standing
 
 log = logging.getLogger("fedivon")
@@ -178,15 +179,11 @@ class Rounds(Strategy):
         return messages
 
     def sample(self, server_round: int) -> list[Node]:
-        """Return who reports in this round, and works unless all do.
-
-        It depends on the seed, the round and the partitions that there are.
-        """
-        present = sorted(self.roll_call.nodes)
-        count = min(self.settings.clients_per_round or len(present), len(present))
-        rng = np.random.default_rng([self.settings.seed, server_round])
-        chosen = rng.choice(present, count, replace=False)
-        return [self.roll_call.nodes[partition] for partition in sorted(chosen.tolist())]
+        """Return who reports in this round, and works unless all do."""
+        nodes = self.roll_call.nodes
+        count = self.settings.clients_per_round
+        chosen = sampled(nodes, count, seed=self.settings.seed, server_round=server_round)
+        return [nodes[partition] for partition in chosen]
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]

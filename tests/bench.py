@@ -34,7 +34,7 @@ from fedivon_app.core.network import Architecture
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.predict import predict
 from fedivon_app.core.settings import AnySettings, MergeSettings
-from fedivon_app.datasets.loading import Partition
+from fedivon_app.datasets.node_data import Partition
 from fedivon_app.datasets.sources import load
 from fedivon_app.methods import method, settings_of
 from fedivon_app.strategies.aggregation import RULES, aggregate

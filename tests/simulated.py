@@ -16,7 +16,7 @@ from fedivon_app.core.models import build
 from fedivon_app.core.network import Architecture
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.datasets.base import Source
-from fedivon_app.datasets.loading import Partition
+from fedivon_app.datasets.node_data import Partition
 from fedivon_app.methods import method, settings_of
 from fedivon_app.strategies.base import Reply, Round
 

@@ -20,7 +20,7 @@ from fedivon_app.core.compose import CONF, compose
 from fedivon_app.core.instructions import Instructions
 from fedivon_app.core.models import MODELS, options_of
 from fedivon_app.core.settings import FORMER_DATA_SETTINGS
-from fedivon_app.datasets.loading import partition_of
+from fedivon_app.datasets.node_data import partition_of
 from fedivon_app.datasets.partition import RULES as PARTITIONS
 from fedivon_app.methods import METHODS, method, settings_of
 from fedivon_app.runs.plan import plan_runs, read_grid, sweep_axes

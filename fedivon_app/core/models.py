@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from fedivon_app.core.errors import SettingsError
-from fedivon_app.core.layers import BaseHead, ChannelsLast, MonteCarloDropout, ResidualBlock
+from fedivon_app.core.network_layers import BaseHead, ChannelsLast, MonteCarloDropout, ResidualBlock
 from fedivon_app.core.registry import Registry, import_by_path, is_import_path
 from fedivon_app.core.text import did_you_mean, one_line
 

@@ -21,8 +21,8 @@ from torch.func import functional_call, vmap
 
 from fedivon_app.core.chunks import MEBIBYTE, chunk_sizes, chunks
 from fedivon_app.core.flat import Array, Flat
-from fedivon_app.core.layers import MonteCarloDropout
 from fedivon_app.core.metrics import uncertainty_of_moments
+from fedivon_app.core.network_layers import MonteCarloDropout
 from fedivon_app.core.posterior import Posterior
 
 MEMORY_MB = 512

@@ -6,11 +6,11 @@ the settings of a run are composed of files and overrides is in core/compose.py.
 
 from __future__ import annotations
 
-from math import cos, exp, pi
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
+from fedivon_app.core.schedule import Schedule, Shape
 from fedivon_app.core.scores import chosen_scores
 from fedivon_app.core.text import did_you_mean
 
@@ -139,7 +139,7 @@ class ClientSettings(Section):
     final_learning_rate: float | None = Field(
         None, gt=0, description="at the last round; none: the same as at the first"
     )
-    schedule: Literal["constant", "linear", "cosine", "exponential"] = Field(
+    schedule: Shape = Field(
         "constant", description="how the rate falls from the first to the final one"
     )
     schedule_over: Literal["rounds", "steps"] = Field(
@@ -171,24 +171,22 @@ class ClientSettings(Section):
         """Of every weight before round 1; None for clients that learn a point."""
         return None
 
+    @property
+    def rates(self) -> Schedule:
+        """Return the schedule of the learning rate."""
+        return Schedule(
+            shape=self.schedule,
+            first=self.learning_rate,
+            final=self.final_learning_rate,
+            decay=self.decay,
+            decay_after=self.decay_after,
+        )
+
     def rate_in(self, server_round: int, rounds: int) -> float:
-        """Return the rate of a round: the first in round 1, the final one in the last.
-
-        In between it follows the schedule; `exponential` has no final rate and falls by exp(-decay)
-        a round after `decay_after` rounds.
-        """
-        if self.schedule == "exponential":
-            return self.learning_rate * exp(-self.decay * max(server_round - self.decay_after, 0))
-        if self.schedule_over != "rounds" or rounds == 1:
+        """Return the rate of a round, which is the first where it falls over a round's steps."""
+        if self.schedule_over == "steps" and self.schedule != "exponential":
             return self.learning_rate
-        return self.rate_at((server_round - 1) / (rounds - 1))
-
-    def rate_at(self, progress: float) -> float:
-        """Return the rate of a schedule that has an end, from progress 0 to progress 1."""
-        if self.final_learning_rate is None:
-            return self.learning_rate
-        share = 1 - progress if self.schedule == "linear" else 0.5 * (1 + cos(pi * progress))
-        return self.final_learning_rate + (self.learning_rate - self.final_learning_rate) * share
+        return self.rates.in_round(server_round, rounds)
 
 
 class HeadSettings(ClientSettings):

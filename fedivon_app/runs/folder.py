@@ -6,54 +6,35 @@ import json
 import os
 import platform
 import re
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import yaml
-from safetensors.numpy import load_file, save_file
 
-from fedivon_app.core.codec import Payload, Raw
 from fedivon_app.core.compose import validate
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.files import write_text
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.methods import settings_of
+from fedivon_app.runs.checkpoints import (
+    BEST,
+    BestRound,
+    Checkpoint,
+    SavedCheckpoint,
+    best_round,
+    load_checkpoint,
+    save_best_checkpoint,
+    save_checkpoint,
+    saved_checkpoints,
+)
 from fedivon_app.runs.records import METRICS, SETTINGS, SUMMARY, read_metrics, read_settings
 from fedivon_app.runs.status import RunStatus
 
-KEPT = 2  # checkpoints, besides the best one
 DEFAULT_ROOT = "~/fedivon-runs"
-
-
-@dataclass(frozen=True, eq=False)
-class Checkpoint:
-    """What a run goes on from after a round: the server's model and the strategy's own state."""
-
-    round: int
-    payload: Payload
-    state: dict[str, np.ndarray]
-
-
-@dataclass(frozen=True)
-class SavedCheckpoint:
-    """A checkpoint that is on disk: the round after which it was taken, and its folder."""
-
-    round: int
-    path: Path
-
-
-@dataclass(frozen=True)
-class BestRound:
-    """The round whose model did best on the held-out examples; the lower its score, the better."""
-
-    round: int
-    score: float
 
 
 class Run:
@@ -88,76 +69,44 @@ class Run:
 
     @property
     def best_folder(self) -> Path:
-        """The folder of the best checkpoint, which is there if `best` says so."""
-        return self.folder / "checkpoint" / "best"
+        """Return the folder of the best checkpoint, which is there if `best` says so."""
+        return self._checkpoints / BEST
+
+    @property
+    def _checkpoints(self) -> Path:
+        return self.folder / "checkpoint"
 
     def resume(self) -> Checkpoint | None:
         """Return the last checkpoint, and cut the metrics back to it.
 
         It is None where the run has not got as far as its first one; then all metrics are removed.
         """
-        checkpoints = self.checkpoints()
-        done = checkpoints[-1].round if checkpoints else -1
+        kept = self.checkpoints()
+        done = kept[-1].round if kept else -1
         lines = [json.dumps(record) for record in self.metrics() if record["round"] <= done]
         self.write(METRICS, "".join(f"{line}\n" for line in lines))
-        return self.load(checkpoints[-1].path) if checkpoints else None
+        return self.load(kept[-1].path) if kept else None
 
     def checkpoints(self) -> list[SavedCheckpoint]:
         """Return the checkpoints that are kept, oldest first, without the best one."""
-        found = [
-            SavedCheckpoint(round=_round_of(path), path=path)
-            for path in self.folder.glob("checkpoint/round-*")
-        ]
-        return sorted(found, key=lambda saved: saved.round)
+        return saved_checkpoints(self._checkpoints)
 
     @staticmethod
     def load(path: Path) -> Checkpoint:
         """Read the checkpoint that is in this folder."""
-        arrays = load_file(path / "posterior.safetensors")
-        order = json.loads((path / "order.json").read_text())
-        best = _best_in(path)
-        return Checkpoint(
-            round=_round_of(path) if best is None else best.round,
-            payload=Raw().decode({name: arrays[name] for name in order}),
-            state=load_file(path / "state.safetensors"),
-        )
+        return load_checkpoint(path)
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint, whole or not at all, and remove the oldest."""
-        self._save(f"round-{checkpoint.round:06d}", checkpoint)
-        for old in self.checkpoints()[:-KEPT]:
-            shutil.rmtree(old.path)
+        save_checkpoint(self._checkpoints, checkpoint)
 
     def save_best(self, checkpoint: Checkpoint, score: float) -> None:
         """Write the checkpoint in place of the one that was best so far."""
-        best = BestRound(round=checkpoint.round, score=score)
-        self._save(self.best_folder.name, checkpoint, best)
+        save_best_checkpoint(self._checkpoints, checkpoint, score)
 
     def best(self) -> BestRound | None:
         """Return round and held-out score of the best checkpoint, or None if there is none."""
-        return _best_in(self.best_folder)
-
-    def _save(self, name: str, checkpoint: Checkpoint, best: BestRound | None = None) -> None:
-        folder = self.folder / "checkpoint"
-        partial = folder / f".{name}.partial"
-        target = folder / name
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        arrays = Raw().encode(checkpoint.payload)
-        save_file(arrays, partial / "posterior.safetensors")
-        save_file(checkpoint.state, partial / "state.safetensors")
-        (partial / "order.json").write_text(json.dumps(list(arrays)))
-        if best is not None:
-            (partial / "best.json").write_text(json.dumps(asdict(best)))
-        if not target.exists():
-            partial.rename(target)
-            return
-        # A folder cannot replace another in one step: the old one stays until the new one is there.
-        old = folder / f".{name}.old"
-        shutil.rmtree(old, ignore_errors=True)
-        target.rename(old)
-        partial.rename(target)
-        shutil.rmtree(old)
+        return best_round(self.best_folder)
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Add the record of a round to metrics.jsonl; it is on the disk when this returns."""
@@ -254,18 +203,6 @@ def _empty_folder(folder: Path) -> Path:
     if any(folder.iterdir()):
         raise SettingsError(f"{folder} is not empty: a new run needs a folder of its own")
     return folder
-
-
-def _round_of(path: Path) -> int:
-    return int(path.name.removeprefix("round-"))
-
-
-def _best_in(path: Path) -> BestRound | None:
-    file = path / "best.json"
-    if not file.is_file():
-        return None
-    values = json.loads(file.read_text())
-    return BestRound(round=values["round"], score=values["score"])
 
 
 def _totals(records: Sequence[dict[str, Any]], best: BestRound | None) -> dict[str, Any]:

@@ -20,10 +20,11 @@ from fedivon_app.core.instructions import Instructions
 from fedivon_app.core.network import Architecture
 from fedivon_app.core.scores import chosen_scores, values_of
 from fedivon_app.core.settings import AnySettings
-from fedivon_app.datasets.loading import Partition, partition_of
+from fedivon_app.datasets.node_data import Partition, partition_of
 from fedivon_app.datasets.npz import npz
 from fedivon_app.methods import method
-from fedivon_app.runs.folder import Checkpoint, Run
+from fedivon_app.runs.checkpoints import Checkpoint
+from fedivon_app.runs.folder import Run
 from fedivon_app.runs.trained_model import Trained, Which
 from fedivon_app.server.setup import num_clients_of
 from fedivon_app.strategies.standing import Standing

@@ -19,7 +19,8 @@ from fedivon_app.core.metrics import classification
 from fedivon_app.core.predict import predict_point
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.datasets.base import Source
-from fedivon_app.datasets.loading import Partition, division
+from fedivon_app.datasets.loading import division
+from fedivon_app.datasets.node_data import Partition
 from fedivon_app.datasets.sources import load
 from fedivon_app.methods import method
 from fedivon_app.server.setup import num_clients_of

@@ -9,7 +9,8 @@ from typing import Any
 
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.scores import chosen_scores
-from fedivon_app.runs.folder import Checkpoint, Run
+from fedivon_app.runs.checkpoints import Checkpoint
+from fedivon_app.runs.folder import Run
 from fedivon_app.server.evaluation import Evaluator
 from fedivon_app.strategies.rounds import Record
 from fedivon_app.strategies.standing import Standing

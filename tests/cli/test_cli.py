@@ -15,7 +15,7 @@ from fedivon_app.cli.main import main
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.errors import DataError, DivergenceError, FlowerError, RunError, SettingsError
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.runs.folder import Checkpoint
+from fedivon_app.runs.checkpoints import Checkpoint
 from fedivon_app.server.setup import prepare
 from tests.cli.helpers import SCORES, make_run, write_npz
 

@@ -17,7 +17,7 @@ from fedivon_app.core.instructions import Instructions
 from fedivon_app.core.models import build
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.datasets.base import Source
-from fedivon_app.datasets.loading import Partition, partition_of
+from fedivon_app.datasets.node_data import Partition, partition_of
 from fedivon_app.methods import method, settings_of
 from fedivon_app.server.setup import prepare
 

@@ -16,7 +16,8 @@ from fedivon_app.core.codec import Payload
 from fedivon_app.core.compose import compose
 from fedivon_app.core.errors import DataError
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.datasets.loading import division, partition_of
+from fedivon_app.datasets.loading import division
+from fedivon_app.datasets.node_data import partition_of
 from fedivon_app.methods import METHODS, method, settings_of
 from tests.clients.helpers import Asked, arrays_of, first_payload, instructions, new_client
 

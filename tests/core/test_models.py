@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from fedivon_app.core.errors import SettingsError
-from fedivon_app.core.layers import MonteCarloDropout
 from fedivon_app.core.models import MODELS, build, build_custom, options_of, with_dropout
+from fedivon_app.core.network_layers import MonteCarloDropout
 
 IMAGES = [(28, 28, 1), (32, 32, 3)]
 

@@ -12,7 +12,8 @@ from fedivon_app.core.codec import Payload
 from fedivon_app.core.compose import compose
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.methods import settings_of
-from fedivon_app.runs.folder import Checkpoint, Run
+from fedivon_app.runs.checkpoints import Checkpoint
+from fedivon_app.runs.folder import Run
 from fedivon_app.server.setup import prepare
 
 

@@ -12,7 +12,8 @@ from fedivon_app.core.compose import compose
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.methods import settings_of
-from fedivon_app.runs.folder import BestRound, Checkpoint, Run, named_folder, reserved_folder
+from fedivon_app.runs.checkpoints import BestRound, Checkpoint
+from fedivon_app.runs.folder import Run, named_folder, reserved_folder
 from fedivon_app.runs.status import RunStatus
 
 

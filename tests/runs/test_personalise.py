@@ -12,10 +12,11 @@ from fedivon_app.core import client_scores
 from fedivon_app.core.compose import compose
 from fedivon_app.core.errors import DataError, SettingsError
 from fedivon_app.core.instructions import Instructions
-from fedivon_app.datasets.loading import partition_of
+from fedivon_app.datasets.node_data import partition_of
 from fedivon_app.datasets.sources import load
 from fedivon_app.methods import method, settings_of
-from fedivon_app.runs.folder import Checkpoint, Run
+from fedivon_app.runs.checkpoints import Checkpoint
+from fedivon_app.runs.folder import Run
 from fedivon_app.runs.personalise import kept_models, personalise, score_again
 from fedivon_app.runs.trained_model import Trained
 from fedivon_app.server.setup import prepare

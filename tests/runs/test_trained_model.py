@@ -10,7 +10,7 @@ from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.metrics import classification
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.datasets.sources import load
-from fedivon_app.runs.folder import Checkpoint
+from fedivon_app.runs.checkpoints import Checkpoint
 from fedivon_app.runs.trained_model import Trained
 from fedivon_app.server.evaluation import Evaluator
 from fedivon_app.server.setup import prepare

@@ -11,11 +11,13 @@ from fedivon_app.core.instructions import Instructions
 from fedivon_app.core.metrics import auroc, classification, uncertainty
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.predict import predict_samples
-from fedivon_app.datasets.loading import partition_of, tensors
+from fedivon_app.datasets.loading import tensors
+from fedivon_app.datasets.node_data import partition_of
 from fedivon_app.datasets.resize import fit
 from fedivon_app.datasets.sources import load
 from fedivon_app.methods import method, settings_of
-from fedivon_app.runs.folder import Checkpoint, Run
+from fedivon_app.runs.checkpoints import Checkpoint
+from fedivon_app.runs.folder import Run
 from fedivon_app.runs.trained_model import Trained
 from fedivon_app.runs.uncertainty import assess
 from fedivon_app.server.evaluation import Evaluator

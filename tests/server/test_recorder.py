@@ -11,7 +11,8 @@ from torch import nn
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.flat import Flat
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.runs.folder import BestRound, Run
+from fedivon_app.runs.checkpoints import BestRound
+from fedivon_app.runs.folder import Run
 from fedivon_app.server.evaluation import Evaluator
 from fedivon_app.server.recorder import Recorder, progress
 from fedivon_app.server.setup import prepare

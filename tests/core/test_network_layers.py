@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fedivon_app.core.layers import ChannelsLast, ZeroPaddedShortcut
+from fedivon_app.core.network_layers import ChannelsLast, ZeroPaddedShortcut
 
 
 @pytest.mark.parametrize("channels", [1, 3])
