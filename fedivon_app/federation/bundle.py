@@ -15,6 +15,9 @@ import shutil
 import tomllib
 from pathlib import Path
 
+from flwr.cli.utils import build_pathspec, load_gitignore_patterns
+from flwr.supercore.constant import APP_PUBLISH_INCLUDE_PATTERNS
+
 import fedivon_app
 from fedivon_app.core.errors import FlowerError
 
@@ -54,8 +57,6 @@ def copy_app(root: Path, to: Path) -> Path:
     What is copied is what Flower would bundle, by its own rules. A folder that is a package itself
     comes as such: below its name, with its pyproject.toml beside it.
     """
-    from flwr.cli.utils import build_pathspec, load_gitignore_patterns
-    from flwr.supercore.constant import APP_PUBLISH_INCLUDE_PATTERNS
 
     if not (root / PROJECT_FILE).is_file():
         raise FlowerError(f"there is no {PROJECT_FILE} in {root}: it is no app of Flower's")

@@ -9,6 +9,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+from flwr.proto.control_pb2 import ListNodesRequest
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.federation.superlink import SuperLink
 
@@ -35,7 +41,6 @@ def sites_of(link: SuperLink) -> list[Site]:
 
     The Control API is asked, for `flwr supernode list` has no names and no keys.
     """
-    from flwr.proto.control_pb2 import ListNodesRequest
 
     with link.control() as client:
         nodes = client.ListNodes(ListNodesRequest()).nodes_info
@@ -99,10 +104,6 @@ def remove(link: SuperLink, names: Sequence[str]) -> Iterator[str]:
 
 def _read(file: Path) -> bytes:
     """A public key in the form in which the SuperLink keeps it."""
-    from cryptography.exceptions import UnsupportedAlgorithm
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.hazmat.primitives.serialization import load_ssh_public_key
-    from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
     try:
         key = load_ssh_public_key(file.read_bytes())

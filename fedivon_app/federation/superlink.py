@@ -18,17 +18,18 @@ from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
+
+from flwr.cli.typing import SuperLinkConnection
+from flwr.cli.utils import init_http_client_from_connection
+from flwr.proto.control_pb2 import ListRunsRequest, StreamLogsRequest, StreamLogsResponse
+from flwr.supercore.control import ControlHttpClient
 
 from fedivon_app.core.errors import FlowerError
 from fedivon_app.core.text import one_line
 from fedivon_app.federation.bundle import app_root, copy_app, working_folder
 from fedivon_app.logs import MARK
 from fedivon_app.runs.status import RunStatus
-
-if TYPE_CHECKING:
-    from flwr.proto.control_pb2 import StreamLogsResponse
-    from flwr.supercore.control import ControlHttpClient
 
 RunConfig = Mapping[str, str | bool | int | float]
 BIN = Path(sys.executable).parent
@@ -135,7 +136,6 @@ class SuperLink:
 
     def end_of(self, run_id: str) -> RunEnd | None:
         """Return how a run ended, as `flwr list` has it, or None while it goes on."""
-        from flwr.proto.control_pb2 import ListRunsRequest
 
         with self.control() as client:
             runs = client.ListRuns(ListRunsRequest(run_id=int(run_id))).run_dict
@@ -156,8 +156,6 @@ class SuperLink:
 
         It is for what `flwr` does not tell, or what is asked again and again.
         """
-        from flwr.cli.typing import SuperLinkConnection
-        from flwr.cli.utils import init_http_client_from_connection
 
         ca = str(self.ca.absolute()) if self.ca else None
         connection = SuperLinkConnection(
@@ -204,7 +202,6 @@ class SuperLink:
 
     def _stream(self, run_id: str, after: float) -> Iterator[StreamLogsResponse]:
         """What the run says after that time, until its end or that of the connection."""
-        from flwr.proto.control_pb2 import StreamLogsRequest
 
         with suppress(FlowerError), self.control() as client:
             yield from client.StreamLogs(

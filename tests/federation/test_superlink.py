@@ -59,9 +59,7 @@ def link(monkeypatch):
             yield StreamLogsResponse(log_output=part, latest_timestamp=at)
 
     client = SimpleNamespace(ListRuns=list_runs, StreamLogs=stream_logs, close=lambda: None)
-    monkeypatch.setattr(
-        "flwr.cli.utils.init_http_client_from_connection", lambda connection: client
-    )
+    monkeypatch.setattr(superlink, "init_http_client_from_connection", lambda _: client)
     monkeypatch.setattr(subprocess, "run", flwr)
     with SuperLink("127.0.0.1:1") as link:
         link.answers = []

@@ -130,13 +130,12 @@ class Federation:
     """A grid of the app's own clients in this process; partition 3 lies, is honest, or has gone."""
 
     def __init__(self, count: int, third: str):
-        ids = [k for k in range(count) if k != 3 or third != "gone"]
         self.third = third
         self.contexts = {
             100 + k: Context(
                 1, 100 + k, {"partition-id": k, "num-partitions": count}, RecordDict(), {}
             )
-            for k in ids
+            for k in range(count)
         }
 
     def get_node_ids(self):
@@ -150,7 +149,11 @@ class Federation:
         return self.replies
 
     def send_and_receive(self, messages, *, timeout=None):
-        return self.pull_messages(self.push_messages(messages))
+        """The roll call, after which one may leave."""
+        replies = self.pull_messages(self.push_messages(messages))
+        if self.third == "gone":
+            self.contexts.pop(103, None)
+        return replies
 
     def _answer(self, message):
         node = message.metadata.dst_node_id
@@ -183,7 +186,6 @@ def run(third: str, *overrides: str, rounds: int = 30) -> tuple[float, list[dict
     flat = prepared.flat
     strategy = method("fedivon").strategy(values, prepared.architecture)
     loop = Rounds(strategy, strategy.begin(flat.mean()))
-    loop.roll_call.assemble = lambda grid, content: loop.roll_call.call(grid, content, 0)  # nine do
     records = []
     notes = SimpleNamespace(
         score=lambda server_round, payload: None,
