@@ -9,6 +9,7 @@ from typing import Any
 from flwr.app import Message, MetricRecord
 
 from fedivon_app.core.client_scores import Tallies, from_metrics
+from fedivon_app.core.scores import Score, values_of
 from fedivon_app.strategies.replies import reason, record_of
 
 
@@ -20,10 +21,13 @@ class ToldScores:
     missing: dict[int, str]
 
 
-def read_scores(replies: Iterable[Message], partition_of: Mapping[int, int]) -> ToldScores:
+def read_scores(
+    replies: Iterable[Message], partition_of: Mapping[int, int], scores: Mapping[str, Score]
+) -> ToldScores:
     """Return what the clients that were asked tell of their models.
 
-    `partition_of` has the nodes that were asked, by node id.
+    `partition_of` has the nodes that were asked, by node id. A client whose sums give no value of
+    one of the `scores` is missing.
     """
     tallies: dict[int, Tallies] = {}
     missing = dict.fromkeys(partition_of.values(), "no reply in time")
@@ -35,10 +39,15 @@ def read_scores(replies: Iterable[Message], partition_of: Mapping[int, int]) -> 
             missing[partition] = reason(message)
             continue
         try:
-            tallies[partition] = from_metrics(record_of(message, "metrics", MetricRecord))
-            del missing[partition]
+            told = from_metrics(record_of(message, "metrics", MetricRecord))
+            for ways in told.values():
+                for tally in ways.values():
+                    values_of(tally, scores)
         except ValueError as error:  # a tally that cannot be one
             missing[partition] = str(error)
+            continue
+        tallies[partition] = told
+        del missing[partition]
     return ToldScores(tallies, missing)
 
 

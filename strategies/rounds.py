@@ -335,7 +335,7 @@ class Rounds(Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
         """Record the clients' scores, pooled from their sums."""
-        told = read_scores(replies, self._asked.partition_of)
+        told = read_scores(replies, self._asked.partition_of, self._scores)
         for partition, why in told.missing.items():
             who = self.roll_call.who(partition)
             log.warning("round %d: no scores of %s: %s", server_round, who, why)

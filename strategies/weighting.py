@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.core.registry import Registry, is_import_path
-from fedivon_app.core.text import did_you_mean
+from fedivon_app.core.registry import Registry
 
 SMALLEST_KL = 1e-9  # posteriors nearer than this count as equal: 0 would have an infinite inverse
 
@@ -73,9 +72,10 @@ FOR_POINTS = ("equal", "size")  # the others need a precision
 
 def checked_for_points(name: str) -> str:
     """Return the name of a weighting that needs no precision, or of the user's own."""
-    if name not in FOR_POINTS and not is_import_path(name):
-        raise ValueError(f"points have no precision to weigh by: {did_you_mean(name, FOR_POINTS)}")
-    return WEIGHTINGS.checked(name)
+    WEIGHTINGS.find(name)
+    if name in WEIGHTINGS and name not in FOR_POINTS:
+        raise ValueError(f"points have no precision to weigh by: use {' or '.join(FOR_POINTS)}")
+    return name
 
 
 def weigh(

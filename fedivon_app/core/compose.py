@@ -187,6 +187,8 @@ def _merge(
         if prefix == "data." and key in FORMER_DATA_SETTINGS:
             options = {"options": {key: value}}
             _merge(into, options, origins=origins, origin=origin, prefix=prefix)
+            if value is None:  # as the former setting was before anybody gave it a value
+                into["options"].pop(key, None)
         elif isinstance(value, Mapping) and isinstance(into.get(key, {}), dict):
             inside = into.setdefault(key, {})
             _merge(inside, value, origins=origins, origin=origin, prefix=f"{name}.")

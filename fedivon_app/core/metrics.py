@@ -174,7 +174,7 @@ def reliability(
     """
     if isinstance(source, Tally) and labels is None:
         tally = source
-    elif isinstance(source, np.ndarray) and labels is not None:
+    elif not isinstance(source, Tally) and labels is not None:
         tally = Tally.of(source, labels)
     else:
         raise ValueError("reliability takes a Tally, or probabilities with their labels")

@@ -105,8 +105,11 @@ def values_of(tally: Tally, scores: Mapping[str, Score] = SCORES) -> dict[str, f
     """Return the scores of a tally by name; those whose sums it does not hold are left out."""
     if tally.count == 0:
         raise ValueError("no scores: the tally holds no examples")
-    return {
-        name: float(score.value(tally))
-        for name, score in scores.items()
-        if score.sums is None or name in tally.sums
-    }
+    values = {}
+    for name, score in scores.items():
+        if score.sums is None or name in tally.sums:
+            try:
+                values[name] = float(score.value(tally))
+            except Exception as error:  # a score may be anybody's
+                raise ValueError(f"the score {name} cannot be computed: {error}") from error
+    return values

@@ -139,7 +139,7 @@ def test_swapping_the_method_swaps_its_settings_alone(conf):
             "child",
             "fedavg",
             "merge.weighting=distance",
-            "merge.weighting is 'distance': points have no precision .* choose from equal, size",
+            "merge.weighting is 'distance': points have no precision .*: use equal or size",
         ),
         ("child", "fedavg", "merge.rule=product", "merge.rule is 'product': .*'nwa'"),
         (
@@ -323,7 +323,7 @@ def test_another_model_has_options_of_its_own(conf):
         ("options", "data.a=1.0", {"a": 1.0, "b": 0.5}),  # the former default is a value, too
         ("options", "data.options.a=0.7 data.a=0.9", {"a": 0.9, "b": 0.5}),
         ("options", "data.a=0.9 data.options.a=0.7", {"a": 0.7, "b": 0.5}),
-        ("former", "data.b=0 data.image_size=null", {"a": 0.5, "b": 0, "image_size": None}),
+        ("former", "data.b=0 data.image_size=null", {"a": 0.5, "b": 0}),
         ("empty", "data.a=0.9", {"a": 0.9}),
         ("options", "data.source=synthetic", {"a": 0.5, "b": 0.5}),
         ("options", "data.source=digits", {}),

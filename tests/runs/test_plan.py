@@ -271,7 +271,7 @@ def federation(monkeypatch):
         (folder / "compare.html").write_text("\n".join(str(run.folder) for run in runs))
         return folder / "compare.html"
 
-    monkeypatch.setattr("fedivon_app.report.pages.write_comparison", write_comparison)
+    monkeypatch.setattr("fedivon_app.cli.commands.sweep.write_comparison", write_comparison)
     monkeypatch.setattr(series, "Federation", Pretended)
     Pretended.started = 0
     Pretended.calls = ()

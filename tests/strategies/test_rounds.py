@@ -16,6 +16,7 @@ from fedivon_app.core.instructions import Instructions
 from fedivon_app.core.metrics import Tally
 from fedivon_app.core.network import Architecture
 from fedivon_app.core.posterior import Posterior
+from fedivon_app.core.scores import Score
 from fedivon_app.core.settings import ClientSettings
 from fedivon_app.methods import settings_of
 from fedivon_app.strategies.aggregation import RULES
@@ -26,6 +27,13 @@ from fedivon_app.strategies.standing import Standing
 from fedivon_app.strategies.weighting import WEIGHTINGS
 from tests.strategies.nodes import FIRST, Nodes, arrays_of, fedivon, good, start, strategy_of
 
+OWN = Score(
+    "own",
+    "Own",
+    higher_is_better=True,
+    sums=lambda probabilities, labels: np.ones(1),
+    value=lambda tally: tally.sums["own"][0] / tally.count,
+)
 ONES = Payload(Posterior(np.ones(4), np.ones(4)))
 
 
@@ -372,6 +380,23 @@ def test_a_client_without_sound_scores_is_named_and_the_others_count(kind, caplo
     assert scores["mean"] == pytest.approx(tally.scores())
     (line,) = [message for message in caplog.messages if "no scores" in message]
     assert line.startswith("round 1: no scores of partition 1: ") and why in line
+
+
+def test_sums_that_give_no_value_of_an_own_score_are_named_and_the_others_count(caplog):
+    plain = Tally.of(np.array([[0.2, 0.8], [0.6, 0.4]]), np.array([1, 1]))
+
+    def reply(partition, message):
+        if message.metadata.message_type == "train":
+            return good(partition, message)
+        sums = np.zeros(0) if partition == 1 else np.ones(1)
+        tally = replace(plain, sums={"own": sums})
+        return {"metrics": MetricRecord(to_metrics({"gm": {"mean": tally}}))}
+
+    scores = {"clients_every": 1, "scores": ["tests.strategies.test_rounds:OWN"]}
+    (record,) = start(fedivon(evaluation=scores), Nodes(3, reply))
+    found = record["gm"]["clients_before_training"]
+    assert [c["partition"] for c in found["by_client"]] == [0, 2] and found["mean"]["own"] == 0.5
+    assert "no scores of partition 1: the score own cannot be computed" in caplog.text
 
 
 def test_all_clients_can_train_while_only_those_sampled_report():
