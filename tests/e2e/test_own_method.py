@@ -9,6 +9,7 @@ pytestmark = pytest.mark.e2e
 SHORT = [
     "data.clients=3",
     "clients_per_round=3",
+    "data.partition=iid",
     "rounds=2",
     "evaluation.every=1",
     "evaluation.clients_every=1",
