@@ -36,12 +36,13 @@ class BayesAdmmClient(IvonTrainer[BayesAdmmSettings, BayesAdmmMergeSettings]):
     With N the number of its examples it minimises
     sum loss / tau + <v, theta> - <u theta, theta>/2 + rho KL(q || server), which is IVON with
     ess = N / (rho tau), the server's posterior as its prior and the dual times tau/N; then it takes
-    the dual step. In round 1 the prior is N(0, 1/delta) and the hessian hess_init; later the client
-    begins at its prior.
+    the dual step. Until something is merged the prior is N(0, 1/delta) and the hessian hess_init;
+    later the client begins at its prior.
     """
 
     settings_type: ClassVar[type[ClientSettings]] = BayesAdmmSettings
     carries = Carries.TRAINING
+    coupled = frozenset({"v", "u"})
 
     def train(self, start: Payload, task: Task) -> Learned:
         client = self.settings.client
@@ -54,7 +55,7 @@ class BayesAdmmClient(IvonTrainer[BayesAdmmSettings, BayesAdmmMergeSettings]):
             prior=duals.server,
             dual=(share * duals.v, share * duals.u),
         )
-        if task.server_round > 1:
+        if not task.first:
             optimizer.precision = duals.server.known_precision
         keeps_momentum = client.momentum == "kept"
         if keeps_momentum and "momentum" in task.memory:
@@ -100,6 +101,7 @@ class FedAdmmClient(PointClient[FedAdmmSettings, FedAdmmMergeSettings]):
 
     settings_type: ClassVar[type[ClientSettings]] = FedAdmmSettings
     carries = Carries.TRAINING
+    coupled = frozenset({"v"})
 
     def train(self, start: Payload, task: Task) -> Learned:
         merge = self.settings.merge

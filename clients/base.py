@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Flag, auto
 from math import ceil
@@ -36,6 +36,7 @@ from fedivon_app.datasets.node_data import Partition
 
 C = TypeVar("C", bound=ClientSettings)
 M = TypeVar("M", bound=MergeSettings)
+SoFar = Callable[[], Posterior]  # returns what training has come to
 
 
 class Carries(Flag):
@@ -68,8 +69,10 @@ class LossMeter:
 class Task:
     """One round of local training: the data in memory, the rate, and the order of the examples.
 
-    `total_examples` are those of all clients, and `memory` is what this one kept. Losses are noted
-    as they are computed.
+    `first` tells that nothing has been merged yet. `total_examples` are those of all clients, and
+    `memory` is what this one kept. Losses are noted as they are computed. Who looks on does so by
+    `after_epoch`: it is called with what the client gave to `batches`, and returns whether training
+    goes on.
     """
 
     inputs: Tensor
@@ -79,21 +82,29 @@ class Task:
     learning_rate: float
     generator: torch.Generator
     server_round: int = 1
+    first: bool = False
     total_examples: int = 0
     memory: Mapping[str, np.ndarray] = field(default_factory=dict)
     losses: LossMeter = field(default_factory=LossMeter)
+    after_epoch: Callable[[SoFar | None], bool] | None = None
 
     @property
     def steps(self) -> int:
         """Return how many minibatches there are."""
         return self.epochs * ceil(len(self.labels) / self.batch_size)
 
-    def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield every example once an epoch, shuffled, in minibatches."""
+    def batches(self, so_far: SoFar | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield every example once an epoch, shuffled, in minibatches.
+
+        `so_far` returns the posterior that training has come to, for those who look on. A client
+        whose posterior is the point that the network holds need not give it.
+        """
         for _ in range(self.epochs):
             order = torch.randperm(len(self.labels), generator=self.generator)
             for rows in order.to(self.labels.device).split(self.batch_size):
                 yield self.inputs[rows], self.labels[rows]
+            if self.after_epoch is not None and not self.after_epoch(so_far):
+                return
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the mean cross-entropy of a minibatch, and note it."""
@@ -136,11 +147,14 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
     """The client half of a method.
 
     A method overrides `train`. `settings_type` is the class of its options under `client` in the
-    settings, and `carries` says what its clients carry from round to round.
+    settings, and `carries` says what its clients carry from round to round. `coupled` are the names
+    of what they keep that the server follows by itself, such as duals: it changes only in a round
+    in which the client reports, for else the server would never hear of it.
     """
 
     settings_type: ClassVar[type[ClientSettings]] = ClientSettings
     carries: ClassVar[Carries] = Carries.NOTHING
+    coupled: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(
         self,
@@ -188,7 +202,7 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
         learned = self.train(start, task)
         buffers = self.flat.buffers
         if carried:
-            lasting = dict(learned.memory)
+            lasting = dict(learned.memory) if told.report else self.uncoupled(learned.memory, kept)
             if Carries.MODEL in carried:
                 own = learned.personal or Payload(learned.posterior, buffers)
                 lasting = with_personal(lasting, own)
@@ -202,6 +216,13 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
             num_examples=len(task.labels),
             metrics={"loss": task.losses.mean, **learned.metrics, "seconds": seconds},
         )
+
+    def uncoupled(
+        self, learned: Mapping[str, np.ndarray], kept: Mapping[str, np.ndarray]
+    ) -> dict[str, np.ndarray]:
+        """Return what a client keeps that does not report: what the server follows stays."""
+        own = {name: array for name, array in learned.items() if name not in self.coupled}
+        return own | {name: kept[name] for name in self.coupled if name in kept}
 
     def score(self, received: Payload, told: Instructions) -> dict[str, dict[str, Tally]]:
         """Return tallies of the received GM and the client's own PM on its test part.
@@ -244,6 +265,7 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
             learning_rate=told.learning_rate,
             generator=torch.Generator().manual_seed(int(seeds[1])),
             server_round=told.round,
+            first=told.first,
             total_examples=told.total_examples,
             memory=memory or {},
         )

@@ -19,7 +19,7 @@ class Duals:
 
     def __init__(self, start: Posterior, task: Task, merge: BayesAdmmMergeSettings):
         self.merge = merge
-        self.server = reference(start, task.server_round, merge.prior_precision)
+        self.server = reference(start, merge.prior_precision, first=task.first)
         zeros = np.zeros(len(start))
         self.v = task.memory.get("v", zeros)
         self._u = task.memory.get("u", zeros)

@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from fedivon_app.clients.base import Carries, Learned, M, PosteriorClient, Task
+from fedivon_app.clients.base import Carries, Learned, M, PosteriorClient, SoFar, Task
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.settings import AnySettings, ClientSettings
@@ -58,18 +58,27 @@ class PointClient(PosteriorClient[P, M]):
     def train(self, start: Payload, task: Task) -> Learned:
         return self.learn(task)
 
-    def learn(self, task: Task, penalty: Penalty | None = None) -> Learned:
-        """Return the point after training from the network's weights."""
+    def learn(
+        self, task: Task, penalty: Penalty | None = None, so_far: SoFar | None = None
+    ) -> Learned:
+        """Return the point after training from the network's weights.
+
+        `so_far` is for methods whose posterior is more than the point; see `Task.batches`.
+        """
         optimizer = self.optimizer(task)
-        self.descend(optimizer, task, penalty)
+        self.descend(optimizer, task, penalty, so_far)
         return Learned(Posterior(self.flat.mean()), memory=self.optimizer_memory(optimizer))
 
     def descend(
-        self, optimizer: torch.optim.Optimizer, task: Task, penalty: Penalty | None = None
+        self,
+        optimizer: torch.optim.Optimizer,
+        task: Task,
+        penalty: Penalty | None = None,
+        so_far: SoFar | None = None,
     ) -> None:
         """Take a step for every minibatch, pulled by `proximal` towards where it begins."""
         anchor = self.flat.vector.clone() if self.settings.client.proximal else None
-        for inputs, labels in task.batches():
+        for inputs, labels in task.batches(so_far):
             loss = task.loss(self.flat.module(inputs), labels)
             self.step(optimizer, loss, anchor=anchor, penalty=penalty)
 

@@ -83,7 +83,7 @@ class IvonTrainer(PosteriorClient[Optimizer, M]):
         """Take a step for every minibatch of the task, and return what was learned."""
         client = self.settings.client
         set_rate = self.rate_within(optimizer, task)
-        for step, (inputs, labels) in enumerate(task.batches()):
+        for step, (inputs, labels) in enumerate(task.batches(optimizer.posterior)):
             set_rate(step)
             for _ in range(client.mc_samples):
                 with optimizer.sampled_params(train=True):

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, TypeVar
 
 from pydantic import Field
 
-from fedivon_app.clients.base import Learned, Task
+from fedivon_app.clients.base import Learned, SoFar, Task
 from fedivon_app.clients.fedavg import Penalty
 from fedivon_app.clients.parts import OwnPartClient, OwnPartSettings, alone
 from fedivon_app.core.flat import Part
@@ -60,11 +60,13 @@ class FedRepClient(OwnHeadClient[FedRepSettings]):
 
     settings_type: ClassVar[type[ClientSettings]] = FedRepSettings
 
-    def learn(self, task: Task, penalty: Penalty | None = None) -> Learned:
+    def learn(
+        self, task: Task, penalty: Penalty | None = None, so_far: SoFar | None = None
+    ) -> Learned:
         client = self.settings.client
         for part, epochs in (("head", client.head_epochs), ("base", task.epochs)):
             with alone(self.flat, self.flat.part(part, client.head)) as weights:
                 if weights:
                     optimizer = self.optimizer(task, weights)
-                    self.descend(optimizer, replace(task, epochs=epochs), penalty)
+                    self.descend(optimizer, replace(task, epochs=epochs), penalty, so_far)
         return Learned(Posterior(self.flat.mean()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import log1p
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -39,6 +39,13 @@ class FlipoutSettings(PosteriorClientSettings):
         True, description="off: one draw of the weights for all examples of a minibatch"
     )
 
+    def before_round_1(self, epochs: int) -> Self:
+        """Return the settings of one who trains alone, whose prior is the fixed one.
+
+        The server's posterior before round 1 is a random network, and narrow: it is no prior.
+        """
+        return self.model_copy(update={"epochs": epochs, "prior": "fixed"})
+
     @property
     def initial_precision(self) -> float:
         """Return the precision of every weight before round 1."""
@@ -60,7 +67,7 @@ class FlipoutClient(PosteriorClient[FlipoutSettings, MergeSettings]):
         network = VariationalNetwork(self.flat, sigma, client.flipout, client.smallest_sigma)
         prior_mean, prior_precision = self.prior(start.posterior)
         optimizer = torch.optim.Adam(network.parameters(), lr=task.learning_rate, fused=True)
-        for inputs, labels in task.batches():
+        for inputs, labels in task.batches(network.posterior):
             network.zero_gradient()
             task.loss(network(inputs), labels).backward()
             network.add_divergence(prior_mean, prior_precision, len(task.labels))

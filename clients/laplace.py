@@ -69,9 +69,13 @@ class FedLaplaceClient(LaplaceTrainer[FedLaplaceSettings, MergeSettings]):
         server = start.posterior
         size = len(task.labels)
         prior = self.settings.client.prior_strength * server.known_precision.astype(np.float64)
-        learned = self.learn(task, penalty=self.tie(-prior * server.mean / size, prior / size))
-        posterior = Posterior(learned.posterior.mean, self.curvature(task) + prior)
-        return Learned(posterior, memory=learned.memory)
+
+        def so_far() -> Posterior:
+            return Posterior(self.flat.mean(), self.curvature(task) + prior)
+
+        pull = self.tie(-prior * server.mean / size, prior / size)
+        learned = self.learn(task, penalty=pull, so_far=so_far)
+        return Learned(so_far(), memory=learned.memory)
 
 
 class FedLapCovClient(LaplaceTrainer[LaplaceSettings, BayesAdmmMergeSettings]):
@@ -84,6 +88,7 @@ class FedLapCovClient(LaplaceTrainer[LaplaceSettings, BayesAdmmMergeSettings]):
 
     settings_type: ClassVar[type[ClientSettings]] = LaplaceSettings
     carries = Carries.TRAINING
+    coupled = frozenset({"v", "u"})
 
     def train(self, start: Payload, task: Task) -> Learned:
         rho = self.settings.merge.rho

@@ -29,6 +29,7 @@ class ScaffoldClient(PointClient[ScaffoldSettings, MergeSettings]):
 
     settings_type: ClassVar[type[ClientSettings]] = ScaffoldSettings
     carries = Carries.TRAINING
+    coupled = frozenset({"control"})
 
     def train(self, start: Payload, task: Task) -> Learned:
         server = start.posterior.mean

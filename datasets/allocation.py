@@ -44,6 +44,28 @@ def cut_counts(sizes: Sequence[int], shares: np.ndarray) -> np.ndarray:
     return np.diff(edges, axis=0, prepend=0)
 
 
+def equal_counts(
+    sizes: Sequence[int], num_clients: int, concentration: float, generator: Generator
+) -> np.ndarray:
+    """Return how many of each class's examples each of the clients of near-equal sizes gets.
+
+    Client after client fills its part by a draw of its own, q_k ~ Dir(concentration, ...) over the
+    classes. What of it is used up is made up for by the other classes in the same proportions, so
+    that the last clients get what is left. Nothing is lost.
+    """
+    left = np.array(sizes)
+    counts = np.zeros((num_clients, len(left)), np.int64)
+    for client, part in enumerate(np.array_split(np.arange(left.sum()), num_clients)):
+        shares = generator.dirichlet(np.full(len(left), concentration))
+        while missing := len(part) - counts[client].sum():
+            open_shares = shares * (left > 0)
+            wanted = open_shares if open_shares.sum() > 0 else left
+            taken = np.minimum(cut_counts([missing], wanted[:, np.newaxis])[:, 0], left)
+            counts[client] += taken
+            left -= taken
+    return counts
+
+
 def draw_by_counts(members: Parts, counts: np.ndarray, generator: Generator) -> Parts:
     """Draw each client's examples, `counts` of every class, none of them for two clients."""
     pieces = [

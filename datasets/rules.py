@@ -17,6 +17,7 @@ from fedivon_app.datasets.allocation import (
     by_class,
     cut_counts,
     draw_by_counts,
+    equal_counts,
     sized_shards,
     skewed,
     subsample,
@@ -107,18 +108,25 @@ def dirichlet(
     *,
     alpha: float,
     min_examples: int = 1,
+    equal_sizes: bool = False,
 ) -> Parts:
-    """Divide class c by p_c ~ Dir(alpha, ..., alpha) over the clients (Hsu et al. 2019); complete.
+    """Divide class c by p_c ~ Dir(alpha, ..., alpha) over the clients (Li et al. 2022); complete.
 
-    A draw in which a client gets fewer than `min_examples` is repeated.
+    A draw in which a client gets fewer than `min_examples` is repeated. With `equal_sizes`
+    (Hsu et al. 2019) the draws are q_k ~ Dir(alpha, ..., alpha) over the classes, one for each
+    client, and all clients have one size; see `equal_counts`.
     """
     concentration = real_number(alpha, "dirichlet: alpha")
     least = whole_number(min_examples, "dirichlet: min_examples", 1)
     members = by_class(labels)
     sizes = [len(places) for places in members]
     for _ in range(RETRIES):
-        shares = generator.dirichlet(np.full(num_clients, concentration), len(members)).T
-        if (counts := cut_counts(sizes, shares)).sum(axis=1).min() >= least:
+        if equal_sizes:
+            counts = equal_counts(sizes, num_clients, concentration, generator)
+        else:
+            shares = generator.dirichlet(np.full(num_clients, concentration), len(members)).T
+            counts = cut_counts(sizes, shares)
+        if counts.sum(axis=1).min() >= least:
             return draw_by_counts(members, counts, generator)
     raise DataError(
         f"dirichlet: no draw in {RETRIES} gave each of {num_clients} clients {least} or more of "

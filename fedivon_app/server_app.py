@@ -83,7 +83,9 @@ def open_run(config: Mapping[str, Any], grid: Grid) -> Opened:
         overrides.append(f"run.folder={config['runs']}")
     settings = compose(settings_of, config["experiment"], config.get("strategy"), overrides)
     if settings.data.clients is None:
-        data = settings.data.model_copy(update={"clients": wait_for_nodes(grid, settings)})
+        counted = wait_for_nodes(grid, settings)
+        log.info("data.clients is not set: %d nodes are there, and as many clients", counted)
+        data = settings.data.model_copy(update={"clients": counted})
         settings = settings.model_copy(update={"data": data})
     folder = config.get("folder")
     return Opened(Run.create(settings, folder=Path(folder) if folder else None))

@@ -49,6 +49,10 @@ class DualSums:
 class Admm(PosteriorStrategy[A]):
     """What the family's servers have in common."""
 
+    @property
+    def takes_replies_whole(self) -> bool:
+        return True
+
     def alpha(self, round: Round) -> float:
         """Return the share of prior and duals: 1/(1 + rho K), K being all clients, or as set."""
         options = self.settings.merge
@@ -72,7 +76,7 @@ class BayesAdmm(Admm[BayesAdmmMergeSettings]):
     def merge(self, round: Round) -> Merged:
         options = self.settings.merge
         previous = round.previous.posterior
-        server = reference(previous, round.number, options.prior_precision)
+        server = reference(previous, options.prior_precision, first=round.first)
         sums = DualSums(round.state)
         precision = np.zeros(len(previous))
         shift = np.zeros(len(previous))

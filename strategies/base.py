@@ -65,8 +65,9 @@ class Round:
     """What there is to merge in a round.
 
     `replies` are the good ones in partition order, `weights` how much each of them counts (sum 1),
-    `previous` what the server sent, `num_clients` the size of the federation, those who were absent
-    included, and `state` what the merge of the round before left.
+    `previous` what the server sent, and `num_clients` the size of the federation, those who were
+    absent included. `first` tells that nothing has been merged before, and `state` is what the
+    merge before this one left.
     """
 
     number: int
@@ -74,6 +75,7 @@ class Round:
     weights: np.ndarray
     previous: Payload
     num_clients: int
+    first: bool = False
     state: State = field(default_factory=dict)
 
 
@@ -108,6 +110,15 @@ class PosteriorStrategy(Generic[M]):
     def has_global_model(self) -> bool:
         """Tell whether what the server holds is a model that can be scored."""
         return True
+
+    @property
+    def takes_replies_whole(self) -> bool:
+        """Tell whether a reply may only be merged as it is, or not at all.
+
+        So it is where clients keep duals or controls that the server follows: both sides compute
+        them from the reply.
+        """
+        return False
 
     def begin(self, mean: np.ndarray, buffers: np.ndarray | None = None) -> Payload:
         """Return what is sent in round 1, around the network's initial weights."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from io import BytesIO
 from math import isfinite, prod
@@ -91,13 +91,15 @@ def sort_out(
     *,
     codec: Codec,
     sent: Payload,
+    sizes: Mapping[int, int] | None = None,
     reporting: Container[int] | None = None,
 ) -> Replies:
     """Return a round's replies, sorted into good and dropped ones.
 
     `partition_of` has the nodes that were asked, by node id; who did not answer is among the
     dropped. `reporting` are the partitions that were asked for a posterior, None for all; the
-    others only say that they trained.
+    others only say that they trained. `sizes` are the numbers of examples that clients told in the
+    roll call, by partition: these count, and who tells more in a reply is dropped.
     """
     good: list[Reply] = []
     dropped: dict[int, Fault] = {}
@@ -115,7 +117,8 @@ def sort_out(
         else:
             total += num_bytes(message.content.get("posterior"))
             try:
-                good.append(_read(partition, message, codec=codec, sent=sent, shelf=shelf))
+                reply = _read(partition, message, codec=codec, sent=sent, shelf=shelf)
+                good.append(_with_size(reply, sizes))
             except BadReply as error:
                 dropped[partition] = error.fault
     answered = {reply.partition for reply in good} | set(dropped) | set(silent)
@@ -150,6 +153,17 @@ def _read(partition: int, message: Message, *, codec: Codec, sent: Payload, shel
         source=lambda: codec.decode(stored(), sent),
         metrics={name: value for name, value in metrics.items() if name != "num-examples"},
     )
+
+
+def _with_size(reply: Reply, sizes: Mapping[int, int] | None) -> Reply:
+    """Return the reply with the size of the roll call; one that claims more is a BadReply."""
+    if sizes is None or reply.partition not in sizes:
+        return reply
+    known = sizes[reply.partition]
+    if reply.num_examples > known:
+        text = f"num-examples is {reply.num_examples}, but in the roll call it was {known}"
+        raise BadReply(Fault(FaultKind.OUT_OF_BOUNDS, text, where="num-examples"))
+    return replace(reply, num_examples=known)
 
 
 def malformed(text: str) -> BadReply:

@@ -74,7 +74,10 @@ class Node:
 class RollCall:
     """The nodes by partition id, asked once each, when they appear.
 
-    `replaced` are ids of nodes that came back with another; Flower lists them for a while.
+    `replaced` are ids of nodes that came back with another; Flower lists them for a while. `spare`
+    are those of the refused ones whose partition is beyond `data.clients`, as comes about when
+    nodes are counted while they still arrive. `sizes` are the numbers of training examples that the
+    partitions told when they were first called: they stay, whatever a node tells later.
     """
 
     def __init__(self, settings: AnySettings, architecture: Architecture):
@@ -82,17 +85,20 @@ class RollCall:
         self.architecture = architecture
         self.nodes: dict[int, Node] = {}
         self.refused: dict[int, str] = {}
+        self.spare: set[int] = set()
+        self.sizes: dict[int, int] = {}
         self.replaced: set[int] = set()
         self.assembled = False
 
     def assemble(self, grid: Grid, content: RecordDict) -> None:
         """Wait for the nodes and call them for the first time.
 
-        A run does not begin with a node that cannot work.
+        A run does not begin with a node that cannot work. One that is left over, when all clients
+        of the run are there, is told and left out.
         """
         wait_for_nodes(grid, self.settings)
-        self.call(grid, content, 0)
-        if self.refused:
+        self._call_until_complete(grid, content)
+        if set(self.refused) - self.spare or self._vacant():
             raise RunError("\n".join(self.refused.values()))
         if not self.nodes:
             raise RunError("no node answered the roll call; the nodes' own logs say why")
@@ -102,6 +108,13 @@ class RollCall:
                 "sample fewer"
             )
         self.assembled = True
+        for node_id in sorted(self.spare):
+            log.warning(
+                "the run begins without node %d, for its %d clients are there; "
+                "to have it take part as well, start the run again",
+                node_id,
+                len(self.nodes),
+            )
         sizes = [node.num_train for node in self.nodes.values()]
         log.info(
             "%d clients with %d to %d examples, %d in all",
@@ -110,6 +123,34 @@ class RollCall:
             max(sizes),
             sum(sizes),
         )
+
+    def _call_until_complete(self, grid: Grid, content: RecordDict) -> None:
+        """Call the nodes, and those that come while one holds the place of another that is awaited.
+
+        Nodes come in any order, so that those that were counted need not have the first partitions.
+        """
+        limit = time.monotonic() + self.settings.server.node_timeout
+        while True:
+            asked = set(grid.get_node_ids())
+            self.call(grid, content, 0)
+            if set(self.refused) != self.spare or not (vacant := self._vacant()):
+                return
+            log.info("waiting for the nodes of partitions %s", ", ".join(map(str, vacant)))
+            while set(grid.get_node_ids()) == asked:
+                if time.monotonic() > limit:
+                    return
+                time.sleep(PAUSE)
+
+    def _vacant(self) -> list[int]:
+        """Return the partitions that nobody has, if there is a node that has one beyond them."""
+        if not self.spare:
+            return []
+        return [p for p in range(self.settings.data.clients or 0) if p not in self.nodes]
+
+    def _is_beyond(self, partition: int) -> bool:
+        """Tell whether a common source is divided among too few clients to have this partition."""
+        data = self.settings.data
+        return data.source != "nodes" and data.clients is not None and partition >= data.clients
 
     def who(self, partition: int) -> str:
         """Return what the log calls a client."""
@@ -123,6 +164,7 @@ class RollCall:
                 log.warning("round %d: node %d of %s is gone", server_round, node.node_id, node)
         self.nodes = {p: node for p, node in self.nodes.items() if node.node_id in present}
         self.refused = {node_id: why for node_id, why in self.refused.items() if node_id in present}
+        self.spare &= present
         self.replaced &= present
         known = {node.node_id for node in self.nodes.values()} | set(self.refused) | self.replaced
         if newcomers := sorted(present - known):
@@ -154,6 +196,8 @@ class RollCall:
         """Let a node take part, unless something keeps it from that."""
         if why := self._refusal(told):
             self.refused[node_id] = f"partition {told.partition}: {why}"
+            if self._is_beyond(told.partition):
+                self.spare.add(node_id)
             log.warning(
                 "round %d: node %d cannot take part: %s",
                 server_round,
@@ -171,6 +215,7 @@ class RollCall:
             name=told.name,
         )
         self.nodes[told.partition] = node
+        self.sizes.setdefault(told.partition, told.num_train)
         if self.assembled:
             log.info("round %d: node %d joins as %s", server_round, node_id, node)
 

@@ -28,7 +28,7 @@ from fedivon_app.core.scores import chosen_scores
 from fedivon_app.strategies.base import Merged, PosteriorStrategy, Reply, Round
 from fedivon_app.strategies.client_evaluation import read_scores, scores_at_the_mean
 from fedivon_app.strategies.divergence import extremes, why_diverged
-from fedivon_app.strategies.guard import guarded, precision_shares
+from fedivon_app.strategies.guard import Findings, guarded, precision_shares
 from fedivon_app.strategies.messages import Contents
 from fedivon_app.strategies.receive import gather
 from fedivon_app.strategies.replies import Replies, num_bytes, sort_out, to_numpy, to_record
@@ -195,6 +195,7 @@ class Rounds(Strategy):
             self._asked.partition_of,
             codec=self.codec,
             sent=previous,
+            sizes=self.roll_call.sizes,
             reporting=self._asked.reporting,
         )
         self._note(server_round, sorted_out)
@@ -218,6 +219,7 @@ class Rounds(Strategy):
                 weights=weights,
                 previous=previous,
                 num_clients=self.settings.data.clients or len(self.roll_call.nodes),
+                first=not self.standing.last_merged,
                 state=self.standing.state,
             )
         )
@@ -241,7 +243,10 @@ class Rounds(Strategy):
         return self.arrays(), MetricRecord({"loss": loss, "num-examples": sum(sizes)})
 
     def _guard(self, server_round: int, replies: Sequence[Reply]) -> list[Reply]:
-        """Return the replies within the bounds of the settings; who exceeded them is named."""
+        """Return the replies within the bounds of the settings; who exceeded them is named.
+
+        A reply that exceeds them is cut back, or dropped where the method takes replies whole.
+        """
         result = guarded(
             replies,
             self.standing.payload.posterior,
@@ -249,17 +254,35 @@ class Rounds(Strategy):
             precision_bound=self.settings.server.precision_bound,
             change_bound=self.settings.server.change_bound,
         )
-        for client in self._record["clients"]:
-            for what, excess in result.findings.get(client["partition"], {}).items():
-                client.setdefault("bounded", {})[what] = excess
+        whole = self.strategy.takes_replies_whole
+        done = "dropped" if whole else "bounded"
+        for partition, found in result.findings.items():
+            for what, excess in found.items():
                 log.warning(
-                    "round %d: the reply of %s is bounded: its %s is %.3g times the median",
+                    "round %d: the reply of %s is %s: its %s is %.3g times the median",
                     server_round,
-                    self.roll_call.who(client["partition"]),
+                    self.roll_call.who(partition),
+                    done,
                     what,
                     excess,
                 )
+        if whole:
+            return self._without(replies, result.findings)
+        for client in self._record["clients"]:
+            if client["partition"] in result.findings:
+                client["bounded"] = dict(result.findings[client["partition"]])
         return result.replies
+
+    def _without(self, replies: Sequence[Reply], findings: Findings) -> list[Reply]:
+        """Return the replies of those who exceeded nothing; the others count as dropped."""
+        for partition, found in findings.items():
+            why = ", ".join(
+                f"its {what} is {by:.3g} times the median" for what, by in found.items()
+            )
+            self._record["dropped"].append({"partition": partition, "reason": why})
+        clients = self._record["clients"]
+        self._record["clients"] = [c for c in clients if c["partition"] not in findings]
+        return [reply for reply in replies if reply.partition not in findings]
 
     def _check(self, server_round: int, merged: Merged, good: Sequence[Reply]) -> None:
         """End the run if the merged posterior is beyond all bounds."""
@@ -372,6 +395,7 @@ class Rounds(Strategy):
             told,
             run=folder.name if folder else "run",
             client_state=str(folder / "clients") if folder and shared else None,
+            first=not self.standing.last_merged,
             total_examples=sum(one.num_train for one in self.roll_call.nodes.values()),
             last_merged=self.standing.last_merged.get(node.partition, 0),
             last_saved=self._saved_merged.get(node.partition, 0),

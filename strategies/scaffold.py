@@ -14,6 +14,10 @@ class Scaffold(PointStrategy[PointMergeSettings]):
     Its control moves by the mean of what theirs gained, times the share of clients that were there.
     """
 
+    @property
+    def takes_replies_whole(self) -> bool:
+        return True
+
     def initial_extras(self, mean: np.ndarray) -> dict[str, np.ndarray]:
         return {"control": np.zeros_like(mean)}
 

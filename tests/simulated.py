@@ -74,6 +74,7 @@ def federate(
         told = Instructions(
             round=number,
             learning_rate=settings.client.learning_rate,
+            first=number == 1,
             last_merged=number - 1,
             last_saved=number - 1,
             total_examples=len(source.y_train),
@@ -86,7 +87,9 @@ def federate(
             kept = one.memory(told).recall(number) if one.carried(settings) else {}
             own.append(recall_personal(kept))
         weights = strategy.weigh(replies, payload.posterior)
-        merged = strategy.merge(Round(number, replies, weights, payload, clients, state))
+        merged = strategy.merge(
+            Round(number, replies, weights, payload, clients, number == 1, state)
+        )
         state = merged.state
         payload = Payload(merged.posterior, None, merged.extras or payload.extras)
     return Federated(payload.posterior, own, replies)

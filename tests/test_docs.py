@@ -97,7 +97,7 @@ def test_the_bytes_of_the_table_are_those_on_the_wire(name, formula, tmp_path):
     )
     arrays = to_numpy(message.content["posterior"])
     told = Instructions(
-        round=1, learning_rate=settings.client.learning_rate, client_state=str(tmp_path)
+        round=1, first=True, learning_rate=settings.client.learning_rate, client_state=str(tmp_path)
     )
     config = told.to_config() | {"keys": list(arrays)}
     reply = client.fit(list(arrays.values()), config)[0]

@@ -19,13 +19,13 @@ Dual = tuple[np.ndarray, np.ndarray]  # (v, u)
 CAVITY = 0.99  # share of the prior's precision that a dual may take away
 
 
-def reference(server: Posterior, server_round: int, prior_precision: float) -> Posterior:
+def reference(server: Posterior, prior_precision: float, *, first: bool) -> Posterior:
     """Return the Gaussian that clients are tied to in a round.
 
-    It is the server's posterior, but in round 1, in which the server's mean is only where the
-    network's weights begin, it is the prior N(0, 1/delta).
+    It is the server's posterior, but as long as nothing has been merged (`first`), while the
+    server's mean is only where the network's weights begin, it is the prior N(0, 1/delta).
     """
-    if server_round > 1:
+    if not first:
         return server
     return Posterior(np.zeros_like(server.mean), np.full_like(server.mean, prior_precision))
 

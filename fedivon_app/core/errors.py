@@ -56,6 +56,7 @@ class FaultKind(Enum):
     MALFORMED = "a part is missing, or has another name, kind or shape"
     NOT_FINITE = "a number is not finite"
     NOT_POSITIVE = "a precision is not positive"
+    OUT_OF_BOUNDS = "it claims more than the settings allow"
 
 
 @dataclass(frozen=True)

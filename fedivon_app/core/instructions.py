@@ -13,6 +13,7 @@ Config = dict[str, Any]  # plain values, fit for a Flower ConfigRecord
 class Instructions:
     """One message's instructions to one client.
 
+    `first` says that nothing has been merged yet, so that what is sent is where the run begins.
     `run` names the run, and `client_state` the folder in which simulated clients keep their state
     (None: each on its own disk). `last_merged` and `last_saved` are the rounds after which the
     server, and its last checkpoint, count on what the client kept: 0 before the first. `report`
@@ -22,6 +23,7 @@ class Instructions:
 
     round: int
     learning_rate: float = 0.0
+    first: bool = False
     run: str = "run"
     client_state: str | None = None
     total_examples: int = 0

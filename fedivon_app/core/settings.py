@@ -69,6 +69,9 @@ class DataSettings(Section):
     )
     alpha: float = Field(0.5, gt=0, description="dirichlet: concentration; small is heterogeneous")
     min_examples: int = Field(1, ge=1, description="dirichlet: fewest examples a client may get")
+    equal_sizes: bool = Field(
+        False, description="dirichlet: clients of one size, each with a draw of labels of its own"
+    )
     labels_per_client: int = Field(5, ge=1, description="labels: how many a client holds")
     per_class: int = Field(300, ge=1, description="two-class: examples of each of the two classes")
     concentration: float = Field(
@@ -171,6 +174,10 @@ class ClientSettings(Section):
         """Of every weight before round 1; None for clients that learn a point."""
         return None
 
+    def before_round_1(self, epochs: int) -> Self:
+        """Return the settings of one who trains alone, before there is a server's posterior."""
+        return self.model_copy(update={"epochs": epochs})
+
     @property
     def rates(self) -> Schedule:
         """Return the schedule of the learning rate."""
@@ -227,13 +234,13 @@ class ServerSettings(Section):
         120, gt=0, description="seconds to wait for the nodes before the first round"
     )
     precision_bound: float | None = Field(
-        10,
+        None,
         ge=1,
         description="a client's precision at most, block by block: times the round's median; "
-        "none: any",
+        "none: any, for honest clients may differ by thousands",
     )
     change_bound: float | None = Field(
-        5,
+        None,
         ge=1,
         description="how far a client may move the mean: times the round's median; none: any",
     )

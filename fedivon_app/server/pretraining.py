@@ -6,16 +6,19 @@ It is that of Fischer et al. 2024, section 3.6.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import torch
 
-from fedivon_app.clients.base import Carries
+from fedivon_app.clients.base import Carries, LossMeter, PosteriorClient, SoFar
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.flat import Flat
 from fedivon_app.core.instructions import Instructions
 from fedivon_app.core.metrics import classification
+from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.predict import predict_point
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.datasets.base import Source
@@ -40,13 +43,104 @@ class OwnExamples:
     validation: np.ndarray
 
 
-def pretrain(settings: AnySettings, start: Payload, flat: Flat) -> Payload:
-    """Train the method's own client, an epoch at a time, on `pretraining.fraction` of the examples.
+class Watch:
+    """Looks at one training after each of its epochs, keeps the best payload, and may end it.
 
-    After each epoch the mean is scored on a share of these examples that it is not trained on; the
-    best one counts, and `patience` epochs without a better accuracy end it.
+    `best` is that with the highest accuracy of the mean on the examples that validate; before the
+    first epoch there is none.
     """
-    plan = settings.pretraining
+
+    def __init__(
+        self,
+        settings: AnySettings,
+        start: Payload,
+        client: PosteriorClient[Any, Any],
+        losses: LossMeter,
+        flat: Flat,
+    ):
+        self.settings = settings
+        self.start = start
+        self.client = client
+        self.losses = losses
+        self.flat = flat
+        self.seen = LossMeter()
+        self.epoch = 0
+        self.best: Payload | None = None
+        self.best_epoch = 0
+        self.best_accuracy = -1.0
+        # the source's training part has these examples too
+        self.images, self.labels = client.examples("train", client.partition.test)
+
+    def after_epoch(self, so_far: SoFar | None) -> bool:
+        """Score what was learned so far, and return whether training goes on."""
+        self.epoch += 1
+        # Looking on takes none of the random numbers that training would have had.
+        with torch.random.fork_rng():
+            payload = self.payload(so_far)
+            accuracy = self.accuracy(payload)
+        if accuracy > self.best_accuracy:
+            self.best = payload
+            self.best_epoch = self.epoch
+            self.best_accuracy = accuracy
+        plan = self.settings.pretraining
+        log.info(
+            "pretraining epoch %d/%d  train loss %.4f  validation accuracy %.2f %%, best %.2f %%",
+            self.epoch,
+            plan.epochs,
+            self.epoch_loss(),
+            100 * accuracy,
+            100 * self.best_accuracy,
+        )
+        return self.epoch - self.best_epoch < plan.patience
+
+    def payload(self, so_far: SoFar | None) -> Payload:
+        """Return what was learned so far as the server would send it."""
+        if so_far is not None:
+            posterior = so_far()
+        elif self.start.posterior.precision is None:
+            posterior = Posterior(self.client.flat.mean())
+        else:
+            raise SettingsError(
+                f"pretraining looks at the posterior after every epoch, and the clients of "
+                f"{self.settings.strategy} do not show it: they have to give `task.batches` a "
+                "function that returns it"
+            )
+        payload = Payload(posterior, self.client.flat.buffers, self.start.extras)
+        if fault := payload.fault():
+            raise SettingsError(
+                f"pretraining diverged in epoch {self.epoch}: {fault}; "
+                "try a smaller client.learning_rate"
+            )
+        return payload
+
+    def accuracy(self, payload: Payload) -> float:
+        """Return the accuracy of the mean on the examples that validate."""
+        probabilities = predict_point(
+            self.flat,
+            payload.posterior,
+            self.images,
+            MASKS,
+            self.settings.seed,
+            buffers=payload.buffers,
+        )
+        return classification(probabilities, self.labels.cpu().numpy())["accuracy"]
+
+    def epoch_loss(self) -> float:
+        """Return the mean loss since the epoch before."""
+        own = LossMeter(
+            total=self.losses.total - self.seen.total, count=self.losses.count - self.seen.count
+        )
+        self.seen = replace(self.losses)
+        return own.mean
+
+
+def pretrain(settings: AnySettings, start: Payload, flat: Flat) -> Payload:
+    """Train the method's own client on `pretraining.fraction` of the examples, and return the best.
+
+    It is one training from `start`, with one optimizer and one prior. After each epoch the mean is
+    scored on a share of these examples that it is not trained on; the best one counts, and
+    `patience` epochs without a better accuracy end it.
+    """
     own = examples(settings)
     kind = method(settings.strategy).client
     if Carries.TRAINING in kind.carried(settings):
@@ -54,46 +148,25 @@ def pretrain(settings: AnySettings, start: Payload, flat: Flat) -> Payload:
             "pretraining is for methods whose clients keep nothing from round to round, "
             f"and those of {settings.strategy} do"
         )
-    one_epoch = settings.client.model_copy(update={"epochs": 1})
+    alone = settings.client.before_round_1(settings.pretraining.epochs)
     client = kind(
-        settings.model_copy(update={"client": one_epoch}),
+        settings.model_copy(update={"client": alone}),
         Partition(number=0, source=own.source, train=own.train, test=own.validation),
     )
-    images, labels = client.examples("train", own.validation)
-    payload = start
-    best = start
-    best_accuracy = -1.0
-    waited = 0
-    for epoch in range(1, plan.epochs + 1):
-        told = Instructions(round=STREAM + epoch, learning_rate=settings.client.learning_rate)
-        reply = client.work(payload, told)
-        assert reply.payload is not None  # it was asked to report
-        payload = reply.payload
-        if fault := payload.fault():
-            raise SettingsError(
-                f"pretraining diverged in epoch {epoch}: {fault}; "
-                "try a smaller client.learning_rate"
-            )
-        probabilities = predict_point(
-            flat, payload.posterior, images, MASKS, settings.seed, buffers=payload.buffers
+    told = Instructions(round=STREAM + 1, learning_rate=settings.client.learning_rate)
+    task = client.task(told)
+    watch = Watch(settings, start, client=client, losses=task.losses, flat=flat)
+    client.flat.load(start.posterior.mean)
+    if start.buffers is not None:
+        client.flat.load_buffers(start.buffers)
+    client.flat.module.train()
+    client.train(start, replace(task, after_epoch=watch.after_epoch))
+    if watch.best is None:
+        raise SettingsError(
+            f"pretraining counts epochs by `task.batches`, and the clients of {settings.strategy} "
+            "train without it"
         )
-        accuracy = classification(probabilities, labels.cpu().numpy())["accuracy"]
-        waited += 1
-        if accuracy > best_accuracy:
-            best = payload
-            best_accuracy = accuracy
-            waited = 0
-        log.info(
-            "pretraining epoch %d/%d  train loss %.4f  validation accuracy %.2f %%, best %.2f %%",
-            epoch,
-            plan.epochs,
-            reply.metrics["loss"],
-            100 * accuracy,
-            100 * best_accuracy,
-        )
-        if waited >= plan.patience:
-            break
-    return best
+    return watch.best
 
 
 def examples(settings: AnySettings) -> OwnExamples:

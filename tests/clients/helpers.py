@@ -77,6 +77,7 @@ def instructions(client: PosteriorClient[Any, Any], number: int = 1, **more: Any
     given = {
         "round": number,
         "learning_rate": client.settings.client.learning_rate,
+        "first": number == 1,
         "last_merged": number - 1,
     }
     return Instructions(**(given | more))

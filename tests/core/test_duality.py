@@ -23,10 +23,10 @@ def test_the_expectation_step_is_the_difference_of_moments():
 
 
 def test_in_round_one_clients_are_tied_to_the_prior():
-    prior = reference(SERVER, 1, 0.3)
+    prior = reference(SERVER, 0.3, first=True)
     np.testing.assert_array_equal(prior.mean, 0)
     np.testing.assert_allclose(prior.precision, 0.3)
-    assert reference(SERVER, 2, 0.3) is SERVER
+    assert reference(SERVER, 0.3, first=False) is SERVER
 
 
 def test_a_dual_leaves_the_cavity_positive():

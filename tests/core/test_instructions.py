@@ -13,6 +13,7 @@ counts = st.integers(0, 10**6)
 FULL = Instructions(
     round=7,
     learning_rate=0.25,
+    first=True,
     run="2026-11-18-demo",
     client_state="/somewhere/clients",
     total_examples=1234,
@@ -28,6 +29,7 @@ FULL = Instructions(
         Instructions,
         round=counts,
         learning_rate=st.floats(0, 1e3, allow_nan=False),
+        first=st.booleans(),
         run=st.text(),
         client_state=st.none() | st.text(),
         total_examples=counts,
@@ -46,6 +48,7 @@ def test_the_names_on_the_wire_stay_as_they_are():
     assert FULL.to_config() == {
         "round": 7,
         "learning-rate": 0.25,
+        "first": True,
         "run": "2026-11-18-demo",
         "client-state": "/somewhere/clients",
         "total-examples": 1234,

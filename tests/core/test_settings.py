@@ -427,6 +427,43 @@ def test_the_papers_experiments_have_the_values_of_its_table_6_and_independent_s
     assert not client.antithetic
 
 
+@pytest.mark.parametrize("strategy", ["fedavg", "fedlaplace"])
+@pytest.mark.parametrize("experiment", ["emnist-fedivon", "svhn-fedivon", "cifar10-fedivon-paper"])
+def test_the_papers_baselines_have_its_adam_with_weight_decay_and_a_falling_rate(
+    experiment, strategy
+):
+    """FedIvon's paper, section 7: Adam 1e-3 and weight decay 2e-4 for both, a linear decay."""
+    client = compose(settings_of, experiment, strategy).client
+    assert (client.optimizer, client.learning_rate, client.weight_decay) == ("adam", 1e-3, 2e-4)
+    assert client.schedule == "linear" and client.final_learning_rate == 1e-4
+    assert (client.epochs, client.batch_size) == (2, 32)
+
+
+@pytest.mark.parametrize("experiment", ["fmnist-heterogeneous-10", "cifar10-acar"])
+def test_what_fedivons_paper_says_of_its_baselines_stays_out_of_the_other_papers(experiment):
+    client = compose(settings_of, experiment, "fedlaplace").client
+    assert (client.schedule, client.final_learning_rate) == ("constant", None)
+    assert client.weight_decay == 0
+
+
+def extending(name):
+    """Return this experiment and those that extend it, by one step or several."""
+    files = {path.stem: yaml.safe_load(path.read_text()) for path in CONF.glob("experiment/*.yaml")}
+    found = [name]
+    for one in found:
+        found += [other for other, values in files.items() if values.get("extends") == one]
+    return sorted(found)
+
+
+@pytest.mark.parametrize("experiment", extending("personal"))
+def test_fedprox_differs_from_fedavg_by_its_pull_alone_where_models_are_personal(experiment):
+    plain = compose(settings_of, experiment, "fedavg").model_dump()
+    pulled = compose(settings_of, experiment, "fedprox").model_dump()
+    assert pulled["client"].pop("proximal") > plain["client"].pop("proximal") == 0
+    assert (plain.pop("strategy"), pulled.pop("strategy")) == ("fedavg", "fedprox")
+    assert plain == pulled
+
+
 def test_overrides_with_an_open_quote_are_an_error_that_shows_them():
     with pytest.raises(SettingsError, match="no closing quotation"):
         compose(settings_of, "demo", overrides="data.path='somewhere")

@@ -175,6 +175,43 @@ def test_dirichlet_keeps_min_examples_or_raises_after_a_bounded_number_of_draws(
         partition("dirichlet", labels, 50, 0, alpha=0.001)
 
 
+@settings(max_examples=25, deadline=None)
+@given(problem=problems(), alpha=st.sampled_from([1e-3, 0.1, 0.5, 5.0, 1e6]))
+def test_dirichlet_with_equal_sizes_gives_all_examples_away_in_parts_of_one_size(problem, alpha):
+    labels, num_clients, seed = problem
+    options = {"alpha": alpha, "equal_sizes": True}
+    parts = partition("dirichlet", labels, num_clients, seed, **options)
+    sizes = [len(part) for part in parts]
+    assert max(sizes) - min(sizes) <= 1
+    np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(len(labels)))
+    again = partition("dirichlet", labels, num_clients, seed, **options)
+    assert all(np.array_equal(one, other) for one, other in zip(parts, again, strict=True))
+
+
+def test_dirichlet_with_equal_sizes_draws_the_labels_of_each_client():
+    """Twenty clients of 500 examples: even labels for a large alpha, near one for a small one."""
+    labels = np.repeat(np.arange(10), 1000)
+
+    def largest(alpha):
+        parts = partition("dirichlet", labels, 20, 0, alpha=alpha, equal_sizes=True)
+        assert {len(part) for part in parts} == {500}
+        return [np.bincount(labels[part], minlength=10).max() for part in parts]
+
+    assert max(largest(1e6)) < 60
+    assert np.mean(largest(0.5)) > 150
+    assert np.median(largest(0.01)) > 400
+
+
+def test_dirichlet_is_unequal_unless_told_and_keeps_min_examples_either_way():
+    labels = np.repeat(np.arange(10), 100)
+    sizes = [len(part) for part in partition("dirichlet", labels, 10, 0, alpha=0.5)]
+    assert max(sizes) > 1.5 * min(sizes)
+    same = partition("dirichlet", labels, 10, 0, alpha=0.5, equal_sizes=False)
+    assert [len(part) for part in same] == sizes
+    with pytest.raises(ValueError, match="dirichlet: no draw in 1000 gave each of 10 clients 101"):
+        partition("dirichlet", labels, 10, 0, alpha=0.5, equal_sizes=True, min_examples=101)
+
+
 def test_heterogeneous_raises_after_a_bounded_number_of_draws():
     with pytest.raises(ValueError, match="heterogeneous: no draw in 1000"):
         partition("heterogeneous", np.repeat(np.arange(2), 20), 40, 0)
@@ -259,7 +296,7 @@ def test_natural_follows_the_owners_and_complains_when_they_do_not_fit():
             "dirichlet",
             2,
             {"alhpa": 1},
-            "dirichlet has no option 'alhpa': did you mean alpha.*alpha, min_examples",
+            "dirichlet has no option 'alhpa': did you mean alpha.*alpha, equal_sizes, min_examples",
         ),
         ("dirichlet", 2, {}, "needs the option alpha"),
         ("dirichlet", 2, {"alpha": 0}, "alpha must be a number above 0, not 0"),

@@ -18,6 +18,7 @@ from fedivon_app.methods import method
 from fedivon_app.report.pages import write_report
 from fedivon_app.runs.folder import Run
 from fedivon_app.server_app import Opened, do_rounds, main, open_run
+from tests.golden import InProcess
 from tests.server.helpers import demo
 from tests.strategies.nodes import Nodes, arrays_of
 
@@ -122,6 +123,29 @@ def test_where_the_settings_do_not_say_the_nodes_are_counted(tmp_path):
     opened = open_run(run_config(tmp_path, "data.clients=null"), Nodes(5, silence))
     assert opened.run.settings.data.clients == 5
     assert Run.open(opened.run.folder).settings.data.clients == 5
+
+
+class Late(InProcess):
+    """A federation of real clients, of whom the third joins when the others have been counted."""
+
+    looks = 0
+
+    def get_node_ids(self) -> list[int]:
+        self.looks += 1
+        return super().get_node_ids()[: 2 if self.looks <= 2 else 3]
+
+
+def test_a_node_that_joins_after_the_count_does_not_end_the_run(tmp_path):
+    config = {"experiment": "quickstart", "runs": str(tmp_path), "set": "rounds=1"}
+    start(config, Late(3))
+    (folder,) = tmp_path.iterdir()
+    run = Run.open(folder)
+    assert summary_of(folder)["status"] == "completed" and run.settings.data.clients == 2
+    (record,) = run.metrics()
+    assert [client["partition"] for client in record["clients"]] == [0, 1]
+    log = (folder / "log.txt").read_text()
+    assert "the node's partition-id is 2, but data.clients is 2" in log
+    assert "the run begins without node 114, for its 2 clients are there" in log
 
 
 def test_a_run_that_was_stopped_goes_on_after_its_checkpoint(tmp_path):

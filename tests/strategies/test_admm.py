@@ -56,7 +56,7 @@ class Exact:
 def merge(server, number, replies, previous, state=None):
     """What the server makes of the replies of a round."""
     weights = np.full(len(replies), 1 / len(replies))
-    return server.merge(Round(number, replies, weights, Payload(previous), K, state or {}))
+    return server.merge(Round(number, replies, weights, Payload(previous), K, state=state or {}))
 
 
 def federate(server, clients, rounds, present=range(K), start=None):

@@ -179,6 +179,8 @@ def run(third: str, *overrides: str, rounds: int = 30) -> tuple[float, list[dict
         "clients_per_round=null",
         f"rounds={rounds}",
         "server.node_timeout=1",
+        "server.precision_bound=10",
+        "server.change_bound=5",
         *overrides,
     ]
     values = compose(settings_of, "demo", "fedivon", words)

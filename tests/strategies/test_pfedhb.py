@@ -56,7 +56,7 @@ def merge(server, answers, number, previous):
     weights = server.strategy.weigh(answers, previous)
     sent = Payload(previous)
     merged = server.strategy.merge(
-        Round(number, answers, weights, sent, len(answers), server.state)
+        Round(number, answers, weights, sent, len(answers), state=server.state)
     )
     server.state = merged.state
     return merged.posterior

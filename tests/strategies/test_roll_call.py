@@ -52,6 +52,58 @@ def test_missing_nodes_are_waited_for_then_named():
         start(fedivon(clients_per_round=3), Nodes(2, good))
 
 
+BEYOND = {2: {"error": "the node's partition-id is 2, but data.clients is 2: ids count from 0"}}
+
+
+def test_a_node_more_than_the_run_has_clients_is_told_and_left_out(caplog):
+    nodes = Nodes(3, good, properties=BEYOND)
+    records = start(fedivon(data={"clients": 2}), nodes, rounds=2)
+    assert [[c["partition"] for c in record["clients"]] for record in records] == [[0, 1], [0, 1]]
+    assert sorted(nodes.queried) == [0, 1, 2]
+    assert "round 0: node 114 cannot take part: partition 2: the node's partition-id is 2" in (
+        caplog.text
+    )
+    assert "the run begins without node 114, for its 2 clients are there" in caplog.text
+
+
+def test_the_owner_of_a_free_place_is_waited_for_while_another_holds_it(caplog):
+    """Nodes 0 and 2 were counted; node 1 comes after them."""
+
+    class Growing(Nodes):
+        looks = 0
+
+        def get_node_ids(self):
+            self.looks += 1
+            if self.looks == 5:
+                self.ids[999] = 1
+            return super().get_node_ids()
+
+    nodes = Growing(1, good, properties=BEYOND)
+    nodes.ids[114] = 2
+    with caplog.at_level("INFO", "fedivon"):
+        (record,) = start(fedivon(data={"clients": 2}), nodes)
+    assert [c["partition"] for c in record["clients"]] == [0, 1]
+    assert "waiting for the nodes of partitions 1" in caplog.messages
+    assert sorted(nodes.queried) == [0, 1, 2]
+
+
+def test_a_node_beyond_the_clients_ends_a_run_that_lacks_one():
+    nodes = Nodes(1, good, properties=BEYOND)
+    nodes.ids[114] = 2
+    with pytest.raises(RunError, match="partition 2: .* ids count from 0"):
+        start(fedivon(data={"clients": 2}, server={"node_timeout": 0.1}), nodes)
+
+
+def test_a_node_that_cannot_work_is_no_spare_one():
+    nodes = Nodes(3, good, properties=BEYOND | {1: {"error": "no such file: site.npz"}})
+    with pytest.raises(RunError, match="partition 1: no such file: site.npz"):
+        start(fedivon(data={"clients": 2}), nodes)
+    own_files = {"clients": 2, "source": "nodes", "shape": [4], "num_classes": 3}
+    nodes = Nodes(3, good, properties={2: {"error": "no such file: site.npz"}})
+    with pytest.raises(RunError, match="partition 2: no such file: site.npz"):
+        start(fedivon(data=own_files), nodes)
+
+
 def test_a_node_that_joins_later_is_called_and_takes_part():
     nodes = Nodes(2, good)
     records = start(fedivon(), nodes, rounds=2, after=lambda _: nodes.ids.update({999: 2}))
