@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Generic, TypeVar
 
-from pydantic import BaseModel, model_validator
+from pydantic import model_validator
 
 from fedivon_app.clients.admm import BayesAdmmClient, FedAdmmClient
 from fedivon_app.clients.base import PosteriorClient
@@ -25,12 +24,11 @@ from fedivon_app.clients.pfedhb import PFedHBClient
 from fedivon_app.clients.pfedme import PFedMeClient
 from fedivon_app.clients.pfedvem import PFedVEMClient
 from fedivon_app.clients.scaffold import ScaffoldClient
-from fedivon_app.core.errors import UserError
 from fedivon_app.core.registry import Registry
 from fedivon_app.core.settings import AnySettings, ClientSettings, MergeSettings, Settings
 from fedivon_app.strategies.admm import BayesAdmm, FedAdmm, FullBayesAdmm
-from fedivon_app.strategies.aggregation import RULES
 from fedivon_app.strategies.base import PosteriorStrategy
+from fedivon_app.strategies.client_start import with_client_start
 from fedivon_app.strategies.fedavg import FedAvg
 from fedivon_app.strategies.fedivon import FedIvon
 from fedivon_app.strategies.fedper import FedPer
@@ -100,28 +98,7 @@ class MethodSettings(Settings[C_co, M_co], Generic[C_co, M_co]):
     @classmethod
     def _start_by_rule(cls, values: Any) -> Any:
         """Fill in `client.start` where the settings leave it to the merge rule."""
-        if not isinstance(values, dict):
-            return values
-        client = values.get("client") or {}
-        merge = values.get("merge") or {}
-        if not (isinstance(client, Mapping) and isinstance(merge, Mapping)):
-            return values
-        if client.get("start", _default(cls, "client", "start", otherwise="given")) is not None:
-            return values
-        rule = merge.get("rule", _default(cls, "merge", "rule"))
-        try:
-            start = RULES.find(str(rule)).start
-        except UserError:
-            return values  # the rule's own validator complains
-        return values | {"client": {**client, "start": start}}
-
-
-def _default(kind: type[BaseModel], section: str, name: str, otherwise: object = None) -> object:
-    """Return the default of a setting in a section of the settings."""
-    inside = kind.model_fields[section].annotation
-    assert isinstance(inside, type) and issubclass(inside, BaseModel)
-    field = inside.model_fields.get(name)
-    return otherwise if field is None else field.default
+        return with_client_start(values, cls) if isinstance(values, dict) else values
 
 
 @cache

@@ -17,7 +17,8 @@ from fedivon_app.core.errors import RunError, SettingsError
 from fedivon_app.methods import method
 from fedivon_app.report.pages import write_report
 from fedivon_app.runs.folder import Run
-from fedivon_app.server_app import Opened, do_rounds, main, open_run
+from fedivon_app.server.begin_or_resume import Opened, open_run
+from fedivon_app.server_app import do_rounds, main
 from tests.golden import InProcess
 from tests.server.helpers import demo
 from tests.strategies.nodes import Nodes, arrays_of

@@ -1,0 +1,84 @@
+"""Beginning a run, or resuming one from its last checkpoint."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flwr.serverapp import Grid
+
+from fedivon_app.clients.base import Carries
+from fedivon_app.core.compose import compose, split_words
+from fedivon_app.core.settings import AnySettings
+from fedivon_app.methods import method, settings_of
+from fedivon_app.runs.checkpoints import Checkpoint
+from fedivon_app.runs.folder import Run
+from fedivon_app.server.pretraining import pretrain
+from fedivon_app.server.recorder import checkpoint_of
+from fedivon_app.server.setup import Preparation
+from fedivon_app.strategies.roll_call import wait_for_nodes
+from fedivon_app.strategies.rounds import Rounds
+from fedivon_app.strategies.standing import Standing
+
+log = logging.getLogger("fedivon")
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """The run that the run config asks for, and the checkpoint that it goes on from."""
+
+    run: Run
+    checkpoint: Checkpoint | None = None
+
+
+def open_run(config: Mapping[str, Any], grid: Grid) -> Opened:
+    """Return the run that the run config asks for: a new one, or the one to resume."""
+    if config.get("resume"):
+        run = Run.open(config["resume"])
+        return Opened(run, run.resume())
+    overrides = split_words(config.get("set", ""))
+    if config.get("runs"):
+        overrides.append(f"run.folder={config['runs']}")
+    settings = compose(settings_of, config["experiment"], config.get("strategy"), overrides)
+    if settings.data.clients is None:
+        counted = wait_for_nodes(grid, settings)
+        log.info("data.clients is not set: %d nodes are there, and as many clients", counted)
+        data = settings.data.model_copy(update={"clients": counted})
+        settings = settings.model_copy(update={"data": data})
+    folder = config.get("folder")
+    return Opened(Run.create(settings, folder=Path(folder) if folder else None))
+
+
+def rounds_of(opened: Opened, prepared: Preparation) -> Rounds:
+    """Return the rounds of a run, from its beginning or from its checkpoint."""
+    run = opened.run
+    settings = with_classes(run.settings, prepared.data.num_classes)
+    chosen = method(settings.strategy)
+    strategy = chosen.strategy(settings, prepared.architecture)
+    first = strategy.begin(prepared.flat.mean(), prepared.flat.buffers)
+    standing = Standing(0, first)
+    if (checkpoint := opened.checkpoint) is not None:
+        standing = Standing.of(checkpoint.round, checkpoint.payload, checkpoint.state)
+    elif settings.pretraining.fraction:
+        standing = Standing(0, pretrain(run.settings, first, prepared.flat))
+        run.save(checkpoint_of(standing))
+    rounds = Rounds(
+        strategy,
+        first,
+        standing=standing,
+        clients_carry_on=Carries.TRAINING in chosen.client.carried(settings),
+        run_folder=run.folder,
+    )
+    rounds.summary()
+    if checkpoint is not None:
+        log.info("resumed after round %d", checkpoint.round)
+    return rounds
+
+
+def with_classes(settings: AnySettings, num_classes: int) -> AnySettings:
+    """Return the settings with the number of classes, for a node's own file may lack some."""
+    data = settings.data.model_copy(update={"num_classes": num_classes})
+    return settings.model_copy(update={"data": data})
