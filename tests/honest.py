@@ -3,8 +3,8 @@
     python -m tests.honest [EXPERIMENT ...]     # a line for every pair in which a reply is bounded
 
 The partition is that of the experiment, and so are the data where they are on this machine; else
-the digits stand in for them. What takes long is cut: one local epoch, four clients a round with at
-most 400 examples each, and a small network.
+the digits stand in for them. What takes long is cut: one local epoch, three clients a round with
+at most 120 examples each, and a small network.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SHORT = [
     "client.epochs=1",
     "evaluation.every=0",
     "evaluation.clients_every=0",
-    "data.max_examples=400",
+    "data.max_examples=120",
     "pretraining.fraction=0",
 ]
 SMALL = ["model={name: mlp, options: {sizes: [16], activation: relu}}"]
@@ -65,12 +65,12 @@ class Records:
 def settings_for(experiment: str, name: str, digits: bool):
     """The shipped settings, cut to what is quick."""
     full = compose(settings_of, experiment, name)
-    clients = full.data.clients or 4
-    words = [*SHORT, f"data.clients={clients}", f"clients_per_round={min(4, clients)}"]
+    clients = min(full.data.clients or 4, 8) if digits else full.data.clients or 4
+    words = [*SHORT, f"data.clients={clients}", f"clients_per_round={min(3, clients)}"]
     if name != "bayes-admm-full" and full.model.name != "linear":
         words += SMALL
     if digits and full.data.source not in ("digits", "synthetic"):
-        words += [*DIGITS, "data.clients=8"]
+        words += DIGITS
         if full.data.partition == "superclass":  # the digits have none
             words.append("data.partition=labels")
     return compose(settings_of, experiment, name, words)
