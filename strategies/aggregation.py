@@ -59,11 +59,11 @@ class Rule(ABC):
 
     def add_point(self, part: slice, weight: float, mean: np.ndarray) -> None:
         """Take in one block of one client's point; for rules that take points."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} merges posteriors, not points")
 
     def finish_point(self) -> Posterior:
         """Return the merged point; for rules that take points."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} merges posteriors, not points")
 
 
 class Product(Rule):

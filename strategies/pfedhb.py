@@ -48,10 +48,10 @@ class PFedHB(PosteriorStrategy[PFedHBMergeSettings]):
         pool = aggregate(rule, (reply.posterior for reply in round.replies), round.weights)
         merged = Merged(pool) if options.solution == "closed" else self.approach(pool, round)
         if options.shared == "base":
+            head = self.head
             previous = round.previous.posterior
-            merged.posterior.mean[self.head] = previous.mean[self.head]
-            precision = merged.posterior.known_precision
-            precision[self.head] = previous.known_precision[self.head]
+            merged.posterior.mean[head] = previous.mean[head]
+            merged.posterior.known_precision[head] = previous.known_precision[head]
         return merged
 
     def approach(self, pool: Posterior, round: Round) -> Merged:
