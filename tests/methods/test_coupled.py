@@ -52,7 +52,9 @@ class Lossy(InProcess):
 def run(name, folder, *words, grid=None, rounds=4):
     """The rounds after they are done, and their records."""
     experiment = "digits-regression" if name == "bayes-admm-full" else "demo"
-    small = [] if name == "bayes-admm-full" else ["model.options={sizes: [8], activation: relu}"]
+    small = ["model.options={sizes: [8], activation: relu}"]
+    if name == "bayes-admm-full":
+        small = ["data.per_class=15"]
     settings = compose(settings_of, experiment, name, [*SMALL, *small, f"rounds={rounds}", *words])
     prepared = prepare(settings)
     strategy = method(name).strategy(settings, prepared.architecture)
