@@ -195,10 +195,7 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
         carried = self.carried(self.settings)
         kept = memory.recall(told.last_merged) if Carries.TRAINING in carried else {}
         task = self.task(told, kept)
-        self.flat.load(start.posterior.mean)
-        if start.buffers is not None:
-            self.flat.load_buffers(start.buffers)
-        self.flat.module.train()
+        self.begin_at(start)
         learned = self.train(start, task)
         buffers = self.flat.buffers
         if carried:
@@ -216,6 +213,13 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
             num_examples=len(task.labels),
             metrics={"loss": task.losses.mean, **learned.metrics, "seconds": seconds},
         )
+
+    def begin_at(self, start: Payload) -> None:
+        """Load what was sent into the network, ready to be trained."""
+        self.flat.load(start.posterior.mean)
+        if start.buffers is not None:
+            self.flat.load_buffers(start.buffers)
+        self.flat.module.train()
 
     def uncoupled(
         self, learned: Mapping[str, np.ndarray], kept: Mapping[str, np.ndarray]

@@ -156,10 +156,7 @@ def pretrain(settings: AnySettings, start: Payload, flat: Flat) -> Payload:
     told = Instructions(round=STREAM + 1, learning_rate=settings.client.learning_rate)
     task = client.task(told)
     watch = Watch(settings, start, client=client, losses=task.losses, flat=flat)
-    client.flat.load(start.posterior.mean)
-    if start.buffers is not None:
-        client.flat.load_buffers(start.buffers)
-    client.flat.module.train()
+    client.begin_at(start)
     client.train(start, replace(task, after_epoch=watch.after_epoch))
     if watch.best is None:
         raise SettingsError(

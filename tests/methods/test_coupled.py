@@ -13,6 +13,7 @@ from fedivon_app.core.compose import compose
 from fedivon_app.methods import METHODS, method, settings_of
 from fedivon_app.server.setup import prepare
 from fedivon_app.strategies.rounds import Rounds
+from tests.clients.test_state import STATEFUL
 from tests.golden import InProcess
 from tests.honest import Records
 
@@ -91,21 +92,11 @@ def assert_agree(loop, folder, name):
 
 
 def test_the_coupled_methods_are_those_with_duals_or_controls():
-    assert set(COUPLED) == {
-        "bayes-admm",
-        "bayes-admm-full",
-        "bregman-admm",
-        "pvi",
-        "fed-admm",
-        "feddyn",
-        "fedlap",
-        "fedlap-cov",
-        "scaffold",
-    }
-    for name in COUPLED:
+    assert set(COUPLED) == {*STATEFUL, "bayes-admm-full"}
+    for name in METHODS:
         settings = compose(settings_of, "digits-regression", name)
         strategy = method(name).strategy(settings, prepare(settings).architecture)
-        assert strategy.takes_replies_whole
+        assert strategy.takes_replies_whole == (name in COUPLED), name
 
 
 @pytest.mark.parametrize("name", COUPLED)
