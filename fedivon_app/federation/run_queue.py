@@ -16,6 +16,7 @@ from fedivon_app.core.settings import AnySettings
 from fedivon_app.core.text import duration
 from fedivon_app.federation.local_federation import Federation
 from fedivon_app.federation.superlink import RunEnd, SuperLink
+from fedivon_app.runs.fingerprint import commit
 from fedivon_app.runs.folder import named_folder, reserved_folder
 from fedivon_app.runs.plan import Action, Step, left
 from fedivon_app.runs.status import RunStatus
@@ -75,13 +76,14 @@ def launch(
     """
     if not runs:
         return
+    code = {"commit": commit()}
     with where.federation() as federation:
         for one in runs:
             began = time.monotonic()
             with _folder_of(one, where) as folder:
                 new = {} if "resume" in one.config else {"folder": str(folder)}
                 end = federation.run(
-                    config={**one.config, **new},
+                    config={**one.config, **new, **code},
                     nodes=one.settings.data.clients,
                     cpus=where.cpus,
                     show=show,

@@ -31,7 +31,16 @@ from fedivon_app.runs.checkpoints import (
     save_checkpoint,
     saved_checkpoints,
 )
-from fedivon_app.runs.records import METRICS, SETTINGS, SUMMARY, read_metrics, read_settings
+from fedivon_app.runs.fingerprint import code_of, mixed
+from fedivon_app.runs.records import (
+    CODE,
+    METRICS,
+    SETTINGS,
+    SUMMARY,
+    read_code,
+    read_metrics,
+    read_settings,
+)
 from fedivon_app.runs.status import RunStatus
 
 DEFAULT_ROOT = "~/fedivon-runs"
@@ -132,11 +141,19 @@ class Run:
             "strategy": self.settings.strategy,
             "seed": self.settings.seed,
             **_totals(list(self.metrics()), self.best()),
+            "commit": read_code(self.folder).get("commit", ""),
             "versions": {name: version(name) for name in ("flwr", "torch", "numpy")}
             | {"python": platform.python_version()},
         }
         self.write(SUMMARY, json.dumps(summary, indent=2) + "\n")
         return summary
+
+    def note_code(self, commit: str) -> None:
+        """Write to code.json with what code the run is made, or goes on."""
+        now = code_of(self.settings.strategy)
+        before = read_code(self.folder).get("modules", now)
+        values = {"commit": commit, "modules": mixed(before, now)}
+        self.write(CODE, json.dumps(values, indent=1) + "\n")
 
     def write(self, name: str, text: str) -> None:
         """Write a text file of the folder in one step."""

@@ -18,6 +18,7 @@ from fedivon_app.core.text import one_line
 SETTINGS = "settings.yaml"
 METRICS = "metrics.jsonl"
 SUMMARY = "summary.json"
+CODE = "code.json"
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's is several times faster
 
 
@@ -45,6 +46,15 @@ def read_metrics(folder: Path) -> Iterator[dict[str, Any]]:
             yield json.loads(line)
         except json.JSONDecodeError:
             return
+
+
+def read_code(folder: Path) -> dict[str, Any]:
+    """Return the commit and the digests of the modules that a run was made with, if it has them."""
+    path = folder / CODE
+    if not path.is_file():
+        return {}
+    code: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return code
 
 
 def read_summary(folder: Path) -> dict[str, Any] | None:

@@ -38,6 +38,7 @@ def open_run(config: Mapping[str, Any], grid: Grid) -> Opened:
     """Return the run that the run config asks for: a new one, or the one to resume."""
     if config.get("resume"):
         run = Run.open(config["resume"])
+        run.note_code(config.get("commit", ""))
         return Opened(run, run.resume())
     overrides = split_words(config.get("set", ""))
     if config.get("runs"):
@@ -49,7 +50,9 @@ def open_run(config: Mapping[str, Any], grid: Grid) -> Opened:
         data = settings.data.model_copy(update={"clients": counted})
         settings = settings.model_copy(update={"data": data})
     folder = config.get("folder")
-    return Opened(Run.create(settings, folder=Path(folder) if folder else None))
+    run = Run.create(settings, folder=Path(folder) if folder else None)
+    run.note_code(config.get("commit", ""))
+    return Opened(run)
 
 
 def rounds_of(opened: Opened, prepared: Preparation) -> Rounds:

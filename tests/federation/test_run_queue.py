@@ -10,6 +10,7 @@ from fedivon_app.federation import run_queue
 from fedivon_app.federation.run_queue import Launch, Where, launch
 from fedivon_app.federation.superlink import RunEnd
 from fedivon_app.methods import settings_of
+from fedivon_app.runs.fingerprint import commit
 from fedivon_app.runs.folder import Run
 from fedivon_app.runs.status import RunStatus
 
@@ -87,7 +88,7 @@ def test_a_run_that_goes_on_keeps_its_folder(federation, new):
     run = Run.create(new.settings)
     again = Launch(settings=new.settings, config={"resume": str(run.folder)})
     (outcome,) = launch([again], Where())
-    assert federation.configs == [{"resume": str(run.folder)}]
+    assert federation.configs == [{"resume": str(run.folder), "commit": commit()}]
     assert outcome.folder == run.folder and run.folder.is_dir()
 
 

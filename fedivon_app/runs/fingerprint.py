@@ -1,0 +1,163 @@
+"""What code a number depends on: a digest of every module that a method's run goes through.
+
+A method's modules are its two halves, the loop that calls them, and whatever these import, directly
+or not, from the rooms that a number can come from. Docstrings, comments, the words of errors and
+the fields of settings do not count: the values of the settings are compared by themselves.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+
+import fedivon_app
+from fedivon_app.methods import method
+
+PACKAGE = "fedivon_app"
+ROOMS = ("core", "strategies", "clients", "datasets", "server")
+COMMON = (  # what every method's run goes through, besides its two halves
+    "fedivon_app.client_app",
+    "fedivon_app.server.setup",
+    "fedivon_app.server.evaluation",
+    "fedivon_app.server.pretraining",
+    "fedivon_app.strategies.rounds",
+    "fedivon_app.datasets.node_data",
+)
+MIXED = "mixed"  # the digest of a module that was changed in the midst of a run
+DIGITS = 10
+
+
+def code_of(strategy: str) -> dict[str, str]:
+    """Return the digests of all modules that the numbers of this method depend on, by name."""
+    chosen = method(strategy)
+    halves = (chosen.strategy.__module__, chosen.client.__module__)
+    return {name: digest(_source(name)) for name in sorted(_reachable([*halves, *COMMON]))}
+
+
+def changed(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Return the modules that are not what they were; those that are new are among them."""
+    return sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
+
+
+def mixed(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
+    """Return the code of a run that was begun with one code and resumed with another."""
+    return {**now, **dict.fromkeys(changed(before, now), MIXED)}
+
+
+@lru_cache(maxsize=512)
+def digest(source: str) -> str:
+    """Return a short digest of what a module does."""
+    tree = _Essence().visit(ast.parse(source))
+    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()[:DIGITS]
+
+
+def commit() -> str:
+    """Return the commit of the checkout that this code lies in, or nothing where there is none.
+
+    A plus sign says that some of the code is not committed.
+    """
+    folders = [place for place in fedivon_app.__path__ if (Path(place) / ".git").exists()]
+    if not folders:
+        return ""
+    told = _git(folders[-1], "rev-parse", "--short", "HEAD")
+    code = [PACKAGE, *ROOMS[1:4], "conf"]
+    edited = _git(folders[-1], "status", "--porcelain", "--untracked-files=no", "--", *code)
+    return told + ("+" if told and edited else "")
+
+
+def _git(folder: str, *words: str) -> str:
+    try:
+        done = subprocess.run(["git", "-C", folder, *words], capture_output=True, text=True)
+    except OSError:
+        return ""
+    return done.stdout.strip()
+
+
+def _reachable(roots: Iterable[str]) -> set[str]:
+    """The roots, and the modules of ROOMS that they import, directly or not."""
+    found: set[str] = set()
+    waiting = list(roots)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += [other for other in _imports(_source(name)) if _counts(other)]
+    return found
+
+
+def _counts(name: str) -> bool:
+    package, _, rest = name.partition(".")
+    return package == PACKAGE and rest.partition(".")[0] in ROOMS
+
+
+@lru_cache(maxsize=512)
+def _imports(source: str) -> tuple[str, ...]:
+    """The modules that a source imports; what is for a type checker alone does not count."""
+    names: list[str] = []
+    for node in _nodes(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            inside = [f"{node.module}.{alias.name}" for alias in node.names]
+            modules = [name for name in inside if _counts(name) and _is_module(name)]
+            names += modules or [node.module]
+    return tuple(name for name in names if _counts(name) and _is_module(name))
+
+
+def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(tree):
+        if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+            continue
+        yield child
+        yield from _nodes(child)
+
+
+@lru_cache(maxsize=512)
+def _file(name: str) -> Path | None:
+    """The file of a module, if it has one; a package counts as its __init__.py."""
+    try:
+        spec = importlib.util.find_spec(name)
+    except ModuleNotFoundError:
+        return None
+    return Path(spec.origin) if spec is not None and spec.has_location and spec.origin else None
+
+
+def _is_module(name: str) -> bool:
+    return _file(name) is not None
+
+
+def _source(name: str) -> str:
+    file = _file(name)
+    return file.read_text(encoding="utf-8") if file is not None else ""
+
+
+class _Essence(ast.NodeTransformer):
+    """Leaves out of a module what no number depends on."""
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        if node.name.endswith("Settings"):
+            node.body = [one for one in node.body if not isinstance(one, ast.AnnAssign)]
+        return self._without_docstring(node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        return self._without_docstring(node)
+
+    def visit_Module(self, node: ast.Module) -> ast.AST:
+        return self._without_docstring(node)
+
+    def visit_Raise(self, node: ast.Raise) -> ast.AST:
+        if isinstance(node.exc, ast.Call):
+            node.exc = node.exc.func
+        return node
+
+    def _without_docstring(self, node: ast.Module | ast.ClassDef | ast.FunctionDef) -> ast.AST:
+        self.generic_visit(node)
+        first = node.body[0] if node.body else None
+        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+            node.body = node.body[1:]
+        return node
