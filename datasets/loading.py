@@ -17,7 +17,8 @@ from fedivon_app.datasets.noise import noisy
 from fedivon_app.datasets.own_reader import OFFERED
 from fedivon_app.datasets.partition import Split, split
 from fedivon_app.datasets.partition import options_of as rule_options
-from fedivon_app.datasets.sources import inputs, load
+from fedivon_app.datasets.scaling import inputs
+from fedivon_app.datasets.sources import load
 from fedivon_app.datasets.sources import options_of as source_options
 
 

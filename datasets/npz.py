@@ -40,6 +40,33 @@ def npz(*, path: str | Path | None = None, num_classes: int | None = None) -> So
     return checked_source("npz", str(path), read_arrays(Path(path)), num_classes)
 
 
+def located(path: Path, root: Path) -> Path:
+    """Return where the file of this name is: in the working folder or, if not there, below `root`.
+
+    The person, the server and the nodes may each have a working folder of their own. A name is
+    therefore refused if it stands for one file here and for another below the root, which somebody
+    else would find.
+    """
+    here = path.expanduser()
+    if here.is_absolute():
+        return here
+    here = here.absolute()
+    below = root / path
+    if not below.exists():
+        if here.exists():
+            return here
+        raise DataError(
+            f"{path}: there is no such file in the working folder {Path.cwd()}, "
+            f"nor below the data root {root}."
+        )
+    if here.exists() and not here.samefile(below):
+        raise DataError(
+            f"{path}: this may be {here} or, below the data root, {below}; "
+            "name the one that is meant by its absolute path."
+        )
+    return below
+
+
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """Return the arrays of a file that the format knows; nothing is ever unpickled."""
     if not path.exists():

@@ -3,8 +3,8 @@
 `load` reads a source once, keeps it below <root>/arrays as memory-mapped `.npy` files and returns
 the same object for the same arguments. A known data set is taken from <root>/<name>.npz if that
 file exists (CIFAR-100 with superclasses from <root>/cifar100-superclass.npz), else from
-torchvision's files below <root>. A reader of the user's own is named by its import path; see
-datasets/own_reader.py.
+torchvision's files below <root>. An `npz` file may lie there too, and be named by its path from
+there. A reader of the user's own is named by its import path; see datasets/own_reader.py.
 """
 
 from __future__ import annotations
@@ -16,24 +16,17 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from fedivon_app.core.errors import DataError
 from fedivon_app.core.registry import Registry
-from fedivon_app.core.text import did_you_mean
 from fedivon_app.datasets import builtin, cache, image_folder, npz, vision
 from fedivon_app.datasets.base import Source, no_option
 from fedivon_app.datasets.own_reader import OFFERED, OwnReader
 
-if TYPE_CHECKING:
-    import torch
-
-__all__ = ["SOURCES", "DataError", "Source", "default_root", "inputs", "load", "options_of"]
+__all__ = ["SOURCES", "DataError", "Source", "default_root", "load", "options_of"]
 
 FORMAT = 2  # of the stored arrays; part of their key
-SCALINGS = ("raw", "unit", "signed")
 VISION = ("mnist", "fmnist", "emnist-letters", "svhn", "cifar10", "cifar100")
 CLASS_NAMES = {  # of data sets whose labels are not their own names
     "fmnist": (
@@ -131,13 +124,14 @@ def load(
     """Return the source of this name or import path.
 
     SOURCES has the names, and the signature of each function there its options.
-    `path` is the user's file or folder (`npz`, `image-folder`); `num_clients` and `seed` matter to
+    `path` is the user's file or folder (`npz`, `image-folder`); an `npz` file that is not found
+    from the working folder is looked for below the root. `num_clients` and `seed` matter to
     `synthetic`, and to readers of the user's own that take them.
     """
     place = Path(root or default_root()).expanduser().absolute()
     offered = {
         "root": place,
-        "path": None if path is None else Path(path).expanduser().absolute(),
+        "path": None if path is None else _located(name, Path(path), place),
         "num_clients": num_clients,
         "seed": seed,
     }
@@ -145,24 +139,9 @@ def load(
     return _load(reading(name, offered, options), place)
 
 
-def inputs(x: np.ndarray, scaling: str) -> torch.Tensor:
-    """Return inputs of a network, float32: (N, C, H, W) for pictures, (N, D) for tables.
-
-    Bytes are scaled: `raw` 0 to 255, `unit` x/255, `signed` (x/255 - 0.5)/0.5. Floats are passed as
-    they are.
-    """
-    import torch
-
-    if scaling not in SCALINGS:
-        raise DataError(f"there is no scaling {scaling!r}: {did_you_mean(scaling, SCALINGS)}")
-    pictures = x[..., np.newaxis] if x.ndim == 3 else x
-    channels_first = np.moveaxis(pictures, -1, 1)
-    tensor = torch.from_numpy(np.array(channels_first, dtype=np.float32, order="C"))
-    if x.dtype == np.uint8 and scaling != "raw":
-        tensor.div_(255)
-        if scaling == "signed":
-            tensor.sub_(0.5).div_(0.5)
-    return tensor
+def _located(name: str, path: Path, root: Path) -> Path:
+    """Return the absolute path of the user's file or folder."""
+    return npz.located(path, root) if name == "npz" else path.expanduser().absolute()
 
 
 def _known(name: str, offered: dict[str, Any], options: dict[str, Any]) -> Reading:

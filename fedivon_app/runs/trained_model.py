@@ -18,7 +18,7 @@ from fedivon_app.core.network import new_network, pick_device
 from fedivon_app.core.predict import Moments, predict_moments
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.core.text import one_line
-from fedivon_app.datasets.sources import inputs as network_inputs
+from fedivon_app.datasets.scaling import inputs as network_inputs
 from fedivon_app.runs.checkpoints import Checkpoint
 from fedivon_app.runs.folder import Run
 from fedivon_app.server.setup import ServerData, server_data

@@ -19,7 +19,8 @@ from fedivon_app.core.client_scores import PLACES
 from fedivon_app.core.settings import Section
 from fedivon_app.report.results import RunResults
 from fedivon_app.runs.folder import Run
-from fedivon_app.runs.records import METRICS, read_code
+from fedivon_app.runs.records import SETTINGS, read_code
+from fedivon_app.runs.status import RunStatus
 
 DIGITS = 6  # significant ones that are kept of a number
 
@@ -34,16 +35,16 @@ class Outcome(Section):
     """
 
     seed: int
-    date: str = Field(description="the day on which it ended")
+    date: str = Field(description="the day on which it was begun")
     commit: str = ""
     code: dict[str, str] = Field(default_factory=dict, description="digests of modules, by name")
-    versions: dict[str, str] = {}
+    versions: dict[str, str] = Field(default_factory=dict)
     rounds: int
     seconds: float = Field(description="of all rounds, training and evaluation")
     training_seconds: float = Field(description="of all clients of a round together, on average")
     megabytes: float = Field(description="up and down, of a client in a round, on average")
     clients: float = Field(description="that trained and reported in a round, on average")
-    scores: dict[str, Curve] = {}
+    scores: dict[str, Curve] = Field(default_factory=dict)
     auroc: dict[str, float] = Field(
         default_factory=dict, description="by way and measure, such as mc.entropy"
     )
@@ -57,6 +58,7 @@ class Outcome(Section):
         default_factory=dict,
         description="training examples of each client, and accuracies such as pm.mean",
     )
+    failed: str = Field("", description="why it came to no end, if it did not")
     gigaflops: float | None = Field(
         None, description="of a client's training in a round, on average, where it was counted"
     )
@@ -67,13 +69,13 @@ class Outcome(Section):
 
 
 def outcome_of(run: Run) -> Outcome:
-    """Return a completed run in brief."""
+    """Return in brief a run that has ended, well or not."""
     results = RunResults.read(run)
     code = read_code(run.folder)
     records = [record for record in results.rounds if record["round"] > 0]
     return Outcome(
         seed=run.settings.seed,
-        date=_day(run.folder / METRICS),
+        date=_day(run.folder / SETTINGS),
         commit=code.get("commit", ""),
         code=code.get("modules", {}),
         versions=results.summary.get("versions", {}),
@@ -95,6 +97,7 @@ def outcome_of(run: Run) -> Outcome:
             if (bins := judged.get("reliability"))
         },
         by_client=_by_client(records),
+        failed=results.detail if results.status == RunStatus.FAILED else "",
     )
 
 

@@ -1,4 +1,4 @@
-"""conf/table/<paper>-<table>.yaml: a table or a figure of a paper, as it is made and as it is printed.
+"""conf/table/<paper>-<table>.yaml: a table or figure of a paper, how it is made and what it says.
 
 A table has blocks of rows, and columns. A number in it is a cell, which says what is run and what
 is read off the run: the cell of the table, overlaid by those of the block, the column and the row.
@@ -101,7 +101,7 @@ class Column(Section):
     """A column: its heading, what is special to its cells, and the unit of the paper's numbers."""
 
     name: str
-    cell: Cell = Cell()
+    cell: Cell = Field(default_factory=Cell)
     factor: float = Field(1.0, description="ours times this is in the paper's unit")
 
 
@@ -109,9 +109,9 @@ class Row(Section):
     """A row: its name, what is special to its cells, and the paper's numbers, one a column."""
 
     name: str
-    cell: Cell = Cell()
+    cell: Cell = Field(default_factory=Cell)
     paper: tuple[Any, ...] = ()
-    scales: dict[ScaleName, Scale] = {}
+    scales: dict[ScaleName, Scale] = Field(default_factory=dict)
 
     @field_validator("paper")
     @classmethod
@@ -133,9 +133,9 @@ class Block(Section):
     """Rows under the same conditions, which are compared with each other."""
 
     name: str
-    cell: Cell = Cell()
+    cell: Cell = Field(default_factory=Cell)
     rows: tuple[Row, ...] = Field(min_length=1)
-    scales: dict[ScaleName, Scale] = {}
+    scales: dict[ScaleName, Scale] = Field(default_factory=dict)
 
 
 class Table(Section):
@@ -146,7 +146,7 @@ class Table(Section):
     title: str = Field(description="what it shows, in a line of our own")
     place: str = Field(description="such as Table 1 or Figure 3a")
     notes: str = Field("", description="readings of ours, and what the numbers stand for")
-    cell: Cell = Cell()
+    cell: Cell = Field(default_factory=Cell)
     columns: tuple[Column, ...] = ()
     blocks: tuple[Block, ...] = ()
     claims: tuple[Claim, ...] = ()

@@ -9,10 +9,14 @@ import numpy as np
 import pytest
 import torch
 
+from fedivon_app.core.compose import compose
 from fedivon_app.core.errors import DataError, SettingsError
 from fedivon_app.datasets import cache, sources
 from fedivon_app.datasets.base import Source
-from fedivon_app.datasets.sources import inputs, load
+from fedivon_app.datasets.loading import division
+from fedivon_app.datasets.scaling import SCALINGS, inputs
+from fedivon_app.datasets.sources import load
+from fedivon_app.methods import settings_of
 
 
 def save(path, **content):
@@ -173,6 +177,96 @@ def test_files_that_are_no_npz_archive_are_refused(tmp_path, arrays):
     assert "set path" in complaint(None)
 
 
+def test_an_npz_file_is_found_from_the_working_folder_or_else_below_the_root(
+    tmp_path, monkeypatch, arrays
+):
+    root = tmp_path / "root"
+    here = tmp_path / "here"
+    for folder in (root / "sets", here):
+        folder.mkdir(parents=True)
+    monkeypatch.chdir(here)
+    save(root / "sets" / "letters.npz", **arrays(seed=1))
+    save(here / "own.npz", **arrays(seed=2))
+    below = load("npz", root, path="sets/letters.npz")
+    assert np.array_equal(below.x_train, arrays(seed=1)["x_train"])
+    assert np.array_equal(load("npz", root, path="own.npz").x_train, arrays(seed=2)["x_train"])
+    monkeypatch.chdir(root)  # found from the working folder, and the same file
+    assert load("npz", root, path="sets/letters.npz") is below
+    monkeypatch.setenv("FEDIVON_DATA", str(root))
+    monkeypatch.chdir(here)
+    assert load("npz", path=Path("sets/letters.npz")) is below
+
+
+def test_an_npz_file_that_is_in_neither_place_or_in_both_is_named_with_both(
+    tmp_path, monkeypatch, arrays
+):
+    root = tmp_path / "root"
+    here = tmp_path / "here"
+    root.mkdir()
+    here.mkdir()
+    monkeypatch.chdir(here)
+
+    def complaint():
+        with pytest.raises(DataError) as caught:
+            load("npz", root, path="own.npz")
+        return str(caught.value)
+
+    assert complaint() == (
+        f"own.npz: there is no such file in the working folder {here}, "
+        f"nor below the data root {root}."
+    )
+    save(root / "own.npz", **arrays(seed=1))
+    save(here / "own.npz", **arrays(seed=2))
+    assert complaint() == (
+        f"own.npz: this may be {here / 'own.npz'} or, below the data root, {root / 'own.npz'}; "
+        "name the one that is meant by its absolute path."
+    )
+    named = load("npz", root, path=here / "own.npz")
+    assert np.array_equal(named.x_train, arrays(seed=2)["x_train"])
+
+
+@pytest.mark.parametrize(
+    ("experiment", "words", "content"),
+    [
+        (
+            "emnist-fedivon",
+            ["data.source=npz", "data.path=letters.npz", "data.clients=10", "data.holdout=60"],
+            {"train": 1200, "test": 24, "shape": (28, 28), "classes": 12},
+        ),
+        (
+            "tiny-imagenet-personal-50",
+            ["data.source=npz", "data.path=letters.npz"],
+            {"train": 4000, "test": 200, "shape": (1, 1, 3), "classes": 200},
+        ),
+    ],
+)
+def test_an_experiment_takes_an_archive_below_the_root_by_its_name(
+    experiment, words, content, tmp_path, arrays
+):
+    save(tmp_path / "letters.npz", **arrays(**content))
+    told = [*words, f"data.root={tmp_path}"]
+    settings = compose(settings_of, experiment, overrides=told)
+    divided = division(settings.data, settings.data.clients, settings.seed)
+    assert divided.source.num_classes == content["classes"]
+    assert divided.source.class_names is None
+    assert len(divided.split.train) == settings.data.clients
+
+
+def test_superclasses_are_dealt_from_an_archive_of_any_name(tmp_path, arrays):
+    content = arrays(train=2000, test=200, shape=(1, 1, 3), classes=20)
+    for part in ("train", "test"):
+        content[f"subclass_{part}"] = np.arange(len(content[f"y_{part}"])) % 100
+    save(tmp_path / "cifar100-superclass.npz", **content)
+    save(tmp_path / "mine.npz", **content)
+    for words in ([], ["data.source=npz", "data.path=mine.npz"]):
+        told = [*words, f"data.root={tmp_path}", "data.clients=10"]
+        settings = compose(settings_of, "cifar100-personal-50", overrides=told)
+        divided = division(settings.data, 10, settings.seed)
+        for part in divided.split.train:
+            held = np.unique(divided.source.subclass_train[part])
+            assert len(held) == 20 and set(held % 20) == set(range(20))
+
+
 def test_an_npz_file_of_a_known_name_comes_before_torchvision(tmp_path, arrays):
     content = arrays(shape=(28, 28), classes=10)
     save(tmp_path / "fmnist.npz", **content)
@@ -313,7 +407,7 @@ def test_inputs_scale_bytes_and_put_channels_first():
 
 def test_inputs_pass_floats_as_they_are_and_never_write_to_the_source(tmp_path, arrays):
     table = np.array([[0.5, -3.0]], np.float32)
-    for scaling in sources.SCALINGS:
+    for scaling in SCALINGS:
         assert inputs(table, scaling).tolist() == [[0.5, -3.0]]
     stored = load("npz", tmp_path, path=save(tmp_path / "own.npz", **arrays()))
     inputs(stored.x_train, "raw").zero_()

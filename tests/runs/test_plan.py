@@ -308,8 +308,8 @@ def test_the_same_command_goes_on_where_it_stopped(federation, tmp_path, capsys)
     shown = capsys.readouterr().out
     assert "3 runs: 1 completed before, 1 to go on with" in shown
     assert [list(config) for config in federation.calls] == [
-        ["resume"],
-        ["experiment", "strategy", "set", "folder"],
+        ["resume", "commit"],
+        ["experiment", "strategy", "set", "folder", "commit"],
     ]
     assert "2/3 client.epochs=2, going on ..." in shown
     assert len(find([tmp_path])) == 3
@@ -375,5 +375,5 @@ def test_run_and_resume_go_the_same_way(federation, tmp_path, capsys):
     assert all(f"\n  {folder}\n" in shown for folder in folders)
     federation.fails = {2: "a reason"}
     assert main(["resume", str(folders[0])]) == 1
-    assert federation.calls[-1] == {"resume": str(folders[0])}
+    assert federation.calls[-1]["resume"] == str(folders[0])
     assert "fedivon: fedivon failed: a reason" in capsys.readouterr().err

@@ -1,0 +1,30 @@
+"""Pixels as a network takes them."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedivon_app.core.errors import DataError
+from fedivon_app.core.text import did_you_mean
+
+SCALINGS = ("raw", "unit", "signed")
+
+
+def inputs(x: np.ndarray, scaling: str) -> Tensor:
+    """Return inputs of a network, float32: (N, C, H, W) for pictures, (N, D) for tables.
+
+    Bytes are scaled: `raw` 0 to 255, `unit` x/255, `signed` (x/255 - 0.5)/0.5. Floats are passed as
+    they are.
+    """
+    if scaling not in SCALINGS:
+        raise DataError(f"there is no scaling {scaling!r}: {did_you_mean(scaling, SCALINGS)}")
+    pictures = x[..., np.newaxis] if x.ndim == 3 else x
+    channels_first = np.moveaxis(pictures, -1, 1)
+    tensor = torch.from_numpy(np.array(channels_first, dtype=np.float32, order="C"))
+    if x.dtype == np.uint8 and scaling != "raw":
+        tensor.div_(255)
+        if scaling == "signed":
+            tensor.sub_(0.5).div_(0.5)
+    return tensor
