@@ -1,4 +1,4 @@
-# make demo | test | lint | types | docs | coverage | bench | compose-test | clean. Each target makes the environment
+# make demo | test | lint | types | docs | coverage | results | bench | compose-test | clean. Each target makes the environment
 # in .venv if it is not there.
 PYTHON ?= python3
 VENV := .venv
@@ -9,7 +9,7 @@ MYPY := $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION := 1
 export FLWR_TELEMETRY_ENABLED := 0
 
-.PHONY: demo test lint types docs coverage bench compose-test env clean
+.PHONY: demo test lint types docs coverage results bench compose-test env clean
 .DEFAULT_GOAL := demo
 
 env: $(READY)
@@ -48,6 +48,9 @@ docs: $(READY)
 # Without the end-to-end tests, whose processes are Flower's: what runs in them is not measured.
 coverage: $(READY)
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --ignore tests/e2e --cov --cov-report term --cov-report html
+
+results: $(READY)
+	$(BIN)/python tools/results_page.py
 
 bench: $(READY)
 	$(BIN)/python -m tests.bench

@@ -96,6 +96,11 @@ class InProcess:
         return self.pull_messages(self.push_messages(messages))
 
 
+def context_of(config: dict[str, str]) -> Context:
+    """The context of a server whose run has this config."""
+    return Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config=config)
+
+
 def run(case: str) -> list[dict[str, Any]]:
     """The lines of metrics.jsonl of a short run of a method or a variant of it, without their
     times.
@@ -106,10 +111,7 @@ def run(case: str) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as place, mock.patch.object(server_app, "write_report"):
         config = {"experiment": experiment, "strategy": method, "runs": place}
         config["set"] = " ".join(f"'{word}'" for word in [*words, "run.client_state=run"])
-        context = Context(
-            run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config=config
-        )
-        server_app.main(InProcess(CLIENTS), context)
+        server_app.main(InProcess(CLIENTS), context_of(config))
         (folder,) = Path(place).iterdir()
         return [
             {key: value for key, value in record.items() if key != "seconds"}

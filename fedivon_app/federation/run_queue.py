@@ -21,6 +21,9 @@ from fedivon_app.runs.folder import named_folder, reserved_folder
 from fedivon_app.runs.plan import Action, Step, left
 from fedivon_app.runs.status import RunStatus
 
+Ended = Callable[[int, Path | None], None]
+WORTH_TELLING = 60  # seconds that a run will take
+
 
 @dataclass(frozen=True)
 class Launch:
@@ -116,10 +119,11 @@ def _folder_of(one: Launch, where: Where) -> Iterator[Path]:
                 folder.rmdir()
 
 
-def sweep(steps: Sequence[Step], where: Where) -> None:
+def sweep(steps: Sequence[Step], where: Where, ended: Ended | None = None) -> None:
     """Make the runs that are left.
 
-    A line above each says which it is, and how long the rest may take.
+    A line above each says which it is, and how long the rest may take. `ended` is told the place of
+    each run among the steps, and its folder, when it has ended.
     """
     places = [place for place, step in enumerate(steps) if step.action is not Action.KEEP]
     kept = [step.found for step in steps if step.action is Action.KEEP and step.found is not None]
@@ -146,6 +150,8 @@ def sweep(steps: Sequence[Step], where: Where) -> None:
                 tell_failure(which, outcome.end, where.verbose)
             else:
                 measured.append(outcome.seconds)
+            if ended is not None:
+                ended(place, outcome.folder)
 
 
 def tell_failure(which: str, end: RunEnd, verbose: bool) -> None:
@@ -165,16 +171,30 @@ class Progress:
         self.verbose = verbose
         self.live = sys.stdout.isatty()
         self.last = ""
+        self._first: float | None = None
 
     def __call__(self, line: str) -> None:
         """Take the next line of the run."""
         if self.verbose:
             print(line, flush=True)
         elif line.startswith("round "):
+            self._tell_time(line)
             self.last = line
             if self.live:
                 width = shutil.get_terminal_size().columns - 1
                 print(f"\r\x1b[2K{f'  {line}'[:width]}", end="", flush=True)
+
+    def _tell_time(self, line: str) -> None:
+        """Say once, after a run's second round, how long the run will take by its first ones."""
+        done, _, rounds = line.split()[1].partition("/")
+        now = time.monotonic()
+        if not self.last:
+            self._first = now
+        elif self._first is not None:
+            rest = (now - self._first) * (int(rounds) - int(done))
+            self._first = None
+            if rest > WORTH_TELLING:
+                print(f"  about {duration(rest)} for this run, by its first rounds", flush=True)
 
     def end(self) -> None:
         """Leave the run's last line behind, and be ready for another run."""

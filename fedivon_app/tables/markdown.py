@@ -64,6 +64,8 @@ def block_text(filled: Filled, block: Block) -> str:
         "| --- |" + " ---: |" * (len(columns) + 1) + " --- |",
     ]
     for row in block.rows:
+        if not any((row.name, column) in entries for column in columns):
+            continue  # it was not asked for
         cells = [entry_text(entries[row.name, column]) for column in columns]
         lines.append("| " + " | ".join([row.name, *cells, *_age(filled, block, row)]) + " |")
     return "\n".join(lines)

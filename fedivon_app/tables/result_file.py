@@ -44,10 +44,14 @@ class Measured:
 
 
 class ResultFiles:
-    """The folder of results, of which each experiment has a file."""
+    """The folder of results, of which each experiment has a file.
 
-    def __init__(self, folder: Path):
+    What it does not have is looked for among those that are shipped, if there are any.
+    """
+
+    def __init__(self, folder: Path, shipped: Path | None = None):
         self.folder = folder
+        self.shipped = shipped
         self._read: dict[str, dict[Condition, Measured]] = {}
 
     def find(self, condition: Condition) -> Measured | None:
@@ -57,7 +61,10 @@ class ResultFiles:
     def of(self, experiment: str) -> dict[Condition, Measured]:
         """Return all that was measured of an experiment."""
         if experiment not in self._read:
-            self._read[experiment] = read_results(self.folder / f"{experiment}.json")
+            path = self.folder / f"{experiment}.json"
+            if not path.is_file() and self.shipped is not None:
+                path = self.shipped / path.name
+            self._read[experiment] = read_results(path)
         return self._read[experiment]
 
     def add(self, condition: Condition, settings: AnySettings, outcome: Outcome) -> None:
@@ -80,13 +87,14 @@ class ResultFiles:
         return sorted(path.stem for path in self.folder.glob("*.json"))
 
 
-def default_folder() -> Path | None:
-    """Return docs/results of the checkout, or of what is installed, or None where there is none."""
-    for place in fedivon_app.__path__:
-        for folder in (Path(place) / "docs" / "results", Path(place) / "results"):
-            if folder.is_dir():
-                return folder
-    return None
+def result_files(folder: Path) -> ResultFiles:
+    """Return the results of the checkout, or, where FedIvon is installed, those of a folder.
+
+    The numbers that come with an installed package are read and never written to.
+    """
+    places = [Path(place) for place in fedivon_app.__path__]
+    checkout = next((p / "docs" / "results" for p in places if (p / "docs").is_dir()), None)
+    return ResultFiles(checkout or folder, shipped=None if checkout else places[0] / "results")
 
 
 def leaves_of(settings: AnySettings) -> dict[str, Any]:
@@ -102,17 +110,19 @@ def changed_since(measured: Measured, run: Outcome) -> list[str]:
     """
     condition = measured.condition
     modules = [_path(name) for name in changed(run.code, code_of(condition.strategy))]
-    return [*modules, *_changed_settings(measured.settings, condition)]
+    return [*modules, *changed_settings(measured.settings, condition)]
 
 
-def _changed_settings(before: Mapping[str, Any], condition: Condition) -> list[str]:
+def changed_settings(before: Mapping[str, Any], condition: Condition) -> list[str]:
+    """Return the settings of a condition that are not what they were."""
     try:
         settings = condition.settings()
     except SettingsError as error:
         return [f"settings ({one_line(error)})"]
     now = leaves_of(settings)
     kind = settings_of(condition.strategy)
-    defaults = leaves_of(kind(experiment=condition.experiment, strategy=condition.strategy))
+    named = {"experiment": condition.experiment, "strategy": condition.strategy}
+    defaults = leaves_of(kind.model_validate(named))
     same = {name for name in now if now[name] == before.get(name, defaults.get(name))}
     return sorted((now.keys() | before.keys()) - same)
 

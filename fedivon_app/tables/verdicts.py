@@ -129,8 +129,8 @@ def orders(entries: Sequence[Entry]) -> list[Order]:
 
 
 def _order(block: str, column: str, group: Sequence[Entry]) -> Order:
-    right = []
-    wrong = []
+    right: list[tuple[str, str]] = []
+    wrong: list[tuple[str, str]] = []
     for better, worse, ours in _apart(group):
         (right if ours > 0 else wrong).append((better, worse))
     return Order(block, column, tuple(right), tuple(wrong))

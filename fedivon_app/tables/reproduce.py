@@ -1,0 +1,146 @@
+"""Filling tables: what is missing of them, running that, and keeping what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fedivon_app.core.settings import AnySettings
+from fedivon_app.core.text import duration
+from fedivon_app.report.html import size
+from fedivon_app.runs.catalogue import Found, find
+from fedivon_app.runs.fingerprint import changed, code_of
+from fedivon_app.runs.plan import Plan, Step, next_steps, plan_runs
+from fedivon_app.runs.records import read_code
+from fedivon_app.runs.status import RunStatus
+from fedivon_app.tables.conditions import Condition, Wanted
+from fedivon_app.tables.estimate import estimate
+from fedivon_app.tables.flops import gigaflops
+from fedivon_app.tables.outcome import outcome_of
+from fedivon_app.tables.result_file import ResultFiles, changed_settings
+
+ENDED = (RunStatus.COMPLETED, RunStatus.FAILED)
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A run that a table needs and that nothing is kept of."""
+
+    wanted: Wanted
+    seed: int
+
+    @property
+    def condition(self) -> Condition:
+        """Return the condition of the run."""
+        return self.wanted.condition
+
+
+def merged(wanted: Iterable[Wanted]) -> list[Wanted]:
+    """Return what several tables want, each condition once, with the most seeds of it."""
+    found: dict[Condition, Wanted] = {}
+    for one in wanted:
+        other = found.get(one.condition, one)
+        seeds = max(one.seeds, other.seeds)
+        found[one.condition] = replace(one, seeds=seeds, flops=one.flops or other.flops)
+    return list(found.values())
+
+
+def missing(wanted: Iterable[Wanted], results: ResultFiles, again: bool = False) -> list[Missing]:
+    """Return the runs that nothing is kept of, seed by seed.
+
+    What was measured under other settings is missing; what was measured by other code is so only if
+    it is to be run `again`.
+    """
+    listed = list(wanted)
+    most = max((one.seeds for one in listed), default=0)
+    return [
+        Missing(one, seed)
+        for seed in range(most)
+        for one in listed
+        if seed < one.seeds and not _kept(one, seed, results, again)
+    ]
+
+
+def _kept(wanted: Wanted, seed: int, results: ResultFiles, again: bool) -> bool:
+    measured = results.find(wanted.condition)
+    if measured is None or seed not in measured.runs:
+        return False
+    run = measured.runs[seed]
+    if changed_settings(measured.settings, wanted.condition):
+        return False
+    if wanted.flops and run.gigaflops is None:
+        return False
+    return not (again and changed(run.code, code_of(wanted.condition.strategy)))
+
+
+def plans_of(runs: Sequence[Missing], folder: Path, overrides: Sequence[str]) -> list[Plan]:
+    """Return the plans of these runs, each experiment's in a folder of its own."""
+    plans = []
+    for one in runs:
+        condition = one.condition
+        words = [*overrides, *condition.set, f"run.folder={folder / condition.experiment}"]
+        axes = {"strategy": [condition.strategy], "seed": [str(one.seed)]}
+        (plan,) = plan_runs(condition.experiment, axes, words, blame=True)
+        told = dict(word.partition("=")[::2] for word in condition.set)
+        values = {"experiment": condition.experiment, **told, **plan.values}
+        plans.append(replace(plan, values=values))
+    return plans
+
+
+def steps_of(plans: Sequence[Plan], folder: Path, again: bool = False) -> list[Step]:
+    """Return what is to be done about the plans; with `again`, runs of other code do not count."""
+    there = find([folder]) if folder.is_dir() else []
+    return next_steps(plans, [found for found in there if not (again and _is_old(found))])
+
+
+def _is_old(found: Found) -> bool:
+    modules = read_code(found.folder).get("modules", {})
+    return not modules or bool(changed(modules, code_of(found.strategy)))
+
+
+def keep(one: Missing, found: Found | None, results: ResultFiles) -> bool:
+    """Keep what came of a run in the files of results; tell whether there was something to keep."""
+    if found is None or found.status not in ENDED or found.run is None:
+        return False
+    outcome = outcome_of(found.run)
+    if one.wanted.flops:
+        outcome = outcome.model_copy(update={"gigaflops": gigaflops(found.run.settings)})
+    results.add(one.condition, found.run.settings, outcome)
+    return True
+
+
+def plan_lines(runs: Sequence[Missing], plans: Sequence[Plan], results: ResultFiles) -> list[str]:
+    """Return what will be run, how long it may take and how many bytes it moves, in lines."""
+    seeds: dict[Condition, list[int]] = {}
+    settings: dict[Condition, AnySettings] = {}
+    for one, plan in zip(runs, plans, strict=True):
+        seeds.setdefault(one.condition, []).append(one.seed)
+        settings[one.condition] = plan.settings
+    return list(_lines(seeds, settings, results))
+
+
+def _lines(
+    seeds: Mapping[Condition, Sequence[int]],
+    settings: Mapping[Condition, AnySettings],
+    results: ResultFiles,
+) -> Iterable[str]:
+    seconds = 0.0
+    sent = 0.0
+    unknown = 0
+    for condition, numbers in seeds.items():
+        cost = estimate(condition, settings[condition], results)
+        count = len(numbers)
+        sent += count * cost.bytes
+        if cost.seconds is None:
+            unknown += count
+            time = "time not known before its first round"
+        else:
+            seconds += count * cost.seconds
+            time = f"about {duration(cost.seconds)} each"
+        listed = " ".join(str(number) for number in numbers)
+        which = f"seed{'s' * (count != 1)} {listed}"
+        yield f"  {condition.words}\n      {which}, {time}, {size(cost.bytes)} each"
+    total = f"about {duration(seconds)}" if seconds else "no time is known yet"
+    more = f", and {unknown} whose time is not known" if unknown and seconds else ""
+    yield f"in all {sum(map(len, seeds.values()))} runs: {total}{more}; {size(sent)} are moved"
