@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TOP = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 PAGES = [
     *(ROOT / name for name in TOP),
-    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted(p for p in (ROOT / "docs").rglob("*.md") if p.parent.name != "results"),
     *sorted((ROOT / "examples").glob("*/README.md")),
 ]
 COMPOSE = re.compile(r"docker compose .*?run --rm fedivon\b")

@@ -179,9 +179,7 @@ def test_a_value_of_an_experiment_marks_the_rows_that_use_it(table, results, mon
         return settings.model_copy(update={"client": client})
 
     monkeypatch.setattr(result_file.Condition, "settings", other)
-    assert marked(table, results) == {
-        "FedAvg": "measured before client.epochs changed, not since"
-    }
+    assert marked(table, results) == {"FedAvg": "measured before client.epochs changed, not since"}
 
 
 def test_a_setting_that_is_new_marks_nothing_while_it_has_its_default(table, results):
