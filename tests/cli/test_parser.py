@@ -14,8 +14,19 @@ from fedivon_app.cli.commands import COMMANDS
 from fedivon_app.cli.main import main
 from fedivon_app.cli.parser import parse, parser_of
 
-NAMES = ["run", "resume", "sweep", "list", "show", "report", "compare", "uncertainty", "predict"]
-NAMES += ["personalise", "clients", "illustrate", "keys", "sites", "deal", "doctor", "settings"]
+NAMES = ["run", "resume", "sweep", "reproduce", "list", "show", "report", "compare", "uncertainty"]
+NAMES += [
+    "predict",
+    "personalise",
+    "clients",
+    "illustrate",
+    "keys",
+    "sites",
+    "data",
+    "deal",
+    "doctor",
+]
+NAMES += ["settings"]
 HEAVY = {"torch", "flwr", "pydantic", "matplotlib", "sklearn"}
 
 

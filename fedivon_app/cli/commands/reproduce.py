@@ -1,0 +1,138 @@
+"""Fills tables and figures of the papers, ours beside theirs.
+
+A table is a file conf/table/<paper>-<table>.yaml. What is missing of it is run, one run after
+another, in DIR/reproduce, and what came of each is kept in the folder of results; the same command
+goes on where it was stopped. In the end there are a page and a Markdown file of each table.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedivon_app.cli.parser import positive_number
+from fedivon_app.cli.tables import layout
+from fedivon_app.core.errors import SettingsError
+from fedivon_app.federation import run_queue
+from fedivon_app.federation.run_queue import Where
+from fedivon_app.runs.catalogue import look
+from fedivon_app.runs.check import check
+from fedivon_app.tables.conditions import check_rows, wanted
+from fedivon_app.tables.drawings import draw
+from fedivon_app.tables.filled import Filled, best_scale, fill
+from fedivon_app.tables.markdown import list_row
+from fedivon_app.tables.page import write_page
+from fedivon_app.tables.reproduce import keep, merged, missing, plan_lines, plans_of, steps_of
+from fedivon_app.tables.result_file import ResultFiles, result_files
+from fedivon_app.tables.table_file import SCALES, Table, read_table, table_names
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes to its parser."""
+    parser.add_argument("table", nargs="*", metavar="TABLE", help="a name in conf/table")
+    parser.add_argument("--list", action="store_true", help="name all tables, and their state")
+    parser.add_argument(
+        "--scale",
+        choices=SCALES,
+        default="here",
+        help="as published, as two cores do it in hours, or in minutes (default: here)",
+    )
+    parser.add_argument(
+        "--rows", nargs="+", default=[], metavar="NAME", help="only these blocks, rows or methods"
+    )
+    parser.add_argument(
+        "--seeds",
+        type=positive_number,
+        metavar="N",
+        help="the seeds 0 to N-1 (default: the file's)",
+    )
+    parser.add_argument(
+        "--plan", action="store_true", help="only show what would be run, and what it would cost"
+    )
+    parser.add_argument(
+        "--again", action="store_true", help="run those again that are older than the code"
+    )
+    parser.add_argument(
+        "--runs", default="runs", metavar="DIR", help="where run folders are made (default: ./runs)"
+    )
+    parser.add_argument(
+        "--results",
+        type=Path,
+        metavar="DIR",
+        help="where numbers are kept (default: docs/results of the checkout)",
+    )
+    parser.add_argument("--cpus", type=float, default=1, help="CPUs for each simulated client")
+    parser.add_argument("--verbose", action="store_true", help="show Flower's own log too")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Fill the tables, or list them all, and return the exit status."""
+    folder = Path(options.runs).absolute() / "reproduce"
+    given = options.results
+    results = ResultFiles(given.absolute()) if given else result_files(folder / "results")
+    if options.list:
+        print(list_of(results))
+        return 0
+    if not options.table:
+        raise SettingsError("name a table, such as fedivon-table1; --list names them all")
+    tables = [read_table(name) for name in options.table]
+    for table in tables:
+        check_rows(table, options.rows)
+    failed = _run_missing(tables, options, folder, results)
+    if not options.plan:
+        for table in tables:
+            filled = fill(table, options.scale, results, options.rows)
+            print(tell(filled, write_page(filled, folder, draw_all(filled, folder))))
+    return 1 if failed else 0
+
+
+def list_of(results: ResultFiles) -> str:
+    """Return all tables with their state and age, in columns."""
+    rows = [list_row(best_scale(read_table(name), results)) for name in table_names()]
+    plain = [[row[0].strip("`"), row[2], row[3], row[4]] for row in rows]
+    return layout([["table", "state", "scale", "measured"], *plain], words=4)
+
+
+def tell(filled: Filled, page: Path) -> str:
+    """Return what has become of a table, in a few lines."""
+    lines = ["", f"{filled.table.name}, scale {filled.scale}: {filled.state}"]
+    lines += [f"  {filled.counts}"] if filled.counts else []
+    lines += [f"  {judged.claim.says} This {judged.verdict}." for judged in filled.claims]
+    return "\n".join([*lines, f"  page: {page}"])
+
+
+def draw_all(filled: Filled, folder: Path) -> list[Path]:
+    """Draw a table's figures, if it has any and there is something to draw."""
+    table = filled.table
+    if table.draws != "labels" and not table.illustration and not filled.outcomes:
+        return []
+    return draw(table, filled.outcomes, folder, filled.scale)
+
+
+def _run_missing(
+    tables: Sequence[Table], options: argparse.Namespace, folder: Path, results: ResultFiles
+) -> bool:
+    """Run what is missing, and tell whether a run failed."""
+    where = Where(cpus=options.cpus, verbose=options.verbose)
+    needed = [
+        one for table in tables for one in wanted(table, options.scale, options.rows, options.seeds)
+    ]
+    runs = missing(merged(needed), results, options.again)
+    if not runs:
+        return False
+    plans = plans_of(runs, folder, where.settings)
+    check(plans, blame=True)
+    print("\n".join(plan_lines(runs, plans, results)), flush=True)
+    if options.plan:
+        return False
+    with run_queue.alone_in(folder):
+        steps = steps_of(plans, folder, options.again)
+        for one, step in zip(runs, steps, strict=True):
+            keep(one, step.found, results)
+
+        def ended(number: int, place: Path | None) -> None:
+            keep(runs[number], look(place) if place else None, results)
+
+        run_queue.sweep(steps, where, ended)
+    return bool(missing(merged(needed), results))

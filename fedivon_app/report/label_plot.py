@@ -1,0 +1,162 @@
+"""The picture of how an experiment's data are divided: labels by client, and how many examples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap, LogNorm
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from fedivon_app.core.errors import SettingsError
+from fedivon_app.core.files import written_aside
+from fedivon_app.core.settings import AnySettings
+from fedivon_app.datasets.loading import Division, classes, division
+from fedivon_app.report.panel_plot import round_numbers
+from fedivon_app.report.plots import ticks
+from fedivon_app.report.style import COLOURS, INK, styled
+
+FORMATS = ("png", "svg", "pdf")
+DOTS_PER_INCH = 160
+# One example is told from none on a white page, and the colours' lightness falls evenly.
+SHADES = LinearSegmentedColormap.from_list("examples", ("#c6d3f7", COLOURS[0], "#0d1638"))
+NAMED = 40  # labels at most that are named one by one
+NAME_LENGTH = 22  # letters of a label's name at most
+WIDTHS = (3.4, 10.5)  # of all clients together, in inches
+HEIGHTS = (1.6, 7.5)  # of all labels together
+CLIENT = 0.09  # the width of a client, between these bounds
+LABEL = 0.03  # the height of a label that has no name
+NAMED_LABEL = 0.18  # and of one that has
+GAP = 0.055  # cells of at least this size stand apart
+SPAN = 4.0  # from the lightest to the darkest shade at least, so that equal counts look equal
+APART = 0.08  # of the scale: ticks stand no closer
+BAR = 0.14  # the width of the scale, in inches
+MANY = 5000  # cells from which on vector files hold them as pixels
+BESIDE = 1.6  # room for the names of the axes and the scale, in inches
+ABOVE = 0.95
+
+
+def divided(settings: AnySettings) -> Division:
+    """Return the settings' data as the clients of a run get them.
+
+    Where the data are with the nodes, or the clients have not been counted, a SettingsError says
+    what would be right.
+    """
+    data = settings.data
+    if data.source == "nodes":
+        raise SettingsError(
+            "data.source is `nodes`: every node has a file of its own, and nothing is divided; "
+            "`fedivon doctor --data FILE` looks at such a file"
+        )
+    if data.clients is None:
+        raise SettingsError(
+            "data.clients is not set: say among how many the data are divided, as by "
+            "--set data.clients=10"
+        )
+    return division(data, data.clients, settings.seed)
+
+
+def label_counts(settings: AnySettings) -> np.ndarray:
+    """Return how many training examples of each label each client has, (clients, labels)."""
+    found = divided(settings)
+    size = classes(settings.data, found.source)
+    labels = np.asarray(found.source.y_train)
+    return np.stack([np.bincount(labels[rows], minlength=size) for rows in found.split.train])
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The logarithmic scale of the shades: its ends, and the numbers that are written beside it."""
+
+    ends: tuple[float, float]
+    ticks: Sequence[float]
+
+    @classmethod
+    def of(cls, counts: np.ndarray) -> Scale:
+        """Return a scale on which all counts above 0 have a place.
+
+        The smallest and the largest one are written, and round numbers where there is room.
+        """
+        low = float(counts[counts > 0].min())
+        high = float(counts.max())
+        wider = max(1.0, math.sqrt(SPAN * low / high))
+        first = low / wider
+        last = high * wider
+        shown: list[float] = []
+        for value in (low, high, *round_numbers(first, last)):
+            place = [abs(math.log(value / other)) / math.log(last / first) for other in shown]
+            if min(place, default=1.0) >= APART:
+                shown.append(value)
+        return cls(ends=(first, last), ticks=sorted(shown))
+
+
+@styled
+def label_figure(counts: np.ndarray, class_names: Sequence[str] | None, title: str) -> Figure:
+    """Draw the examples of every client and label as a cell, darker where there are more.
+
+    The shades are logarithmic; where a client has nothing of a label, the page is left white.
+    """
+    clients, labels = counts.shape
+    named = labels <= NAMED
+    width = float(np.clip(CLIENT * clients, *WIDTHS))
+    height = float(np.clip((NAMED_LABEL if named else LABEL) * labels, *HEIGHTS))
+    figure = Figure(figsize=(width + BESIDE, height + ABOVE), layout="constrained")
+    axes = figure.subplots()
+    scale = Scale.of(counts)
+    mesh = axes.pcolormesh(
+        np.arange(clients + 1) - 0.5,
+        np.arange(labels + 1) - 0.5,
+        np.ma.masked_equal(counts.T, 0),
+        cmap=SHADES,
+        norm=LogNorm(*scale.ends),
+        edgecolors="white" if min(width / clients, height / labels) >= GAP else "none",
+        linewidth=0.6,
+        rasterized=counts.size > MANY,
+    )
+    axes.grid(visible=False)
+    axes.set(xlabel="client", ylabel="label")
+    axes.set_title(title, parse_math=False)
+    axes.xaxis.set_major_locator(ticks(integer=True))
+    _name_labels(axes, labels, class_names if named else None)
+    bar = figure.colorbar(mesh, ax=axes, pad=0.015, aspect=height / BAR)
+    bar.set_label("examples")
+    bar.outline.set_visible(False)
+    bar.ax.yaxis.set_major_locator(FixedLocator(scale.ticks))
+    bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    bar.ax.yaxis.set_minor_locator(NullLocator())
+    return figure
+
+
+def write_figure(figure: Figure, path: Path) -> Path:
+    """Write a figure in the format that the file's suffix names, and return its path."""
+    form = format_of(path)
+    with written_aside(path) as aside:
+        figure.savefig(aside, format=form, dpi=DOTS_PER_INCH, facecolor="white")
+    return path
+
+
+def format_of(path: Path) -> str:
+    """Return the format that a figure's file has by its suffix; others are a SettingsError."""
+    form = path.suffix.removeprefix(".").lower()
+    if form not in FORMATS:
+        known = ", ".join(f".{name}" for name in FORMATS[:-1])
+        raise SettingsError(
+            f"{path}: a figure's file ends in {known} or .{FORMATS[-1]}, not in {path.suffix!r}"
+        )
+    return form
+
+
+def _name_labels(axes: Axes, labels: int, class_names: Sequence[str] | None) -> None:
+    """Write the names of the labels beside their rows, or a few numbers; the first is on top."""
+    axes.set_ylim(labels - 0.5, -0.5)
+    if class_names is None and labels > NAMED:
+        axes.yaxis.set_major_locator(ticks(integer=True))
+        return
+    names = class_names or [str(label) for label in range(labels)]
+    shown = [name if len(name) <= NAME_LENGTH else f"{name[: NAME_LENGTH - 1]}…" for name in names]
+    axes.set_yticks(range(labels), shown, parse_math=False, color=INK)
