@@ -65,6 +65,8 @@ def mixed(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
 def digest(source: str) -> str:
     """Return a short digest of what a module does."""
     tree = _Essence().visit(ast.parse(source))
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    tree = _Imports(used).visit(tree)
     return hashlib.sha256(ast.dump(tree).encode()).hexdigest()[:DIGITS]
 
 
@@ -175,3 +177,22 @@ class _Essence(ast.NodeTransformer):
         if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
             node.body = node.body[1:]
         return node
+
+
+class _Imports(ast.NodeTransformer):
+    """Leaves out the imports of names that only served what no number depends on."""
+
+    def __init__(self, used: set[str]):
+        self.used = used
+
+    def visit_Import(self, node: ast.Import) -> ast.AST | None:
+        return self._kept(node)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | None:
+        return self._kept(node)
+
+    def _kept(self, node: ast.Import | ast.ImportFrom) -> ast.AST | None:
+        names = [(alias.asname or alias.name).partition(".")[0] for alias in node.names]
+        kept = zip(node.names, names, strict=True)
+        node.names = [alias for alias, name in kept if name in self.used]
+        return node if node.names else None

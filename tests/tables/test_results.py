@@ -157,8 +157,9 @@ def test_a_line_in_the_core_marks_every_row(table, results, edited):
     [
         ("fedivon_app.clients.fedivon", '"""', '"""Other words: '),
         ("fedivon_app.clients.fedivon", "class FedIvonClient", "# a word\nclass FedIvonClient"),
-        ("fedivon_app.strategies.pfedhb", "import", "LINE = 1\nimport"),
-        ("fedivon_app.datasets.npz", "import", "LINE = 1\nimport"),
+        ("fedivon_app.clients.fedivon", "from math", "import typing as t\nfrom math"),
+        ("fedivon_app.strategies.pfedhb", "class PFedHB", "LINE = 1\nclass PFedHB"),
+        ("fedivon_app.datasets.npz", "def npz", "LINE = 1\ndef npz"),
     ],
 )
 def test_words_other_methods_and_readers_of_files_mark_nothing(
