@@ -25,6 +25,7 @@ class Age:
     seeds: int
     changed: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
+    checked: tuple[str, ...] = ()
 
     @property
     def note(self) -> str:
@@ -41,8 +42,10 @@ class Age:
         """Return the day, the commit and the mark, if there is one, in a line."""
         days = " to ".join(dict.fromkeys([min(self.dates), max(self.dates)]))
         known = [commit for commit in dict.fromkeys(self.commits) if commit]
-        said = [days, *(known or ["commit unknown"])]
-        return ", ".join(said) + (f"; {self.note}" if self.note else "")
+        said = ", ".join([days, *(known or ["commit unknown"])])
+        again = [commit for commit in dict.fromkeys(self.checked) if commit]
+        checks = f"; first rounds checked at {', '.join(again)}" if again else ""
+        return said + checks + (f"; {self.note}" if self.note else "")
 
 
 @dataclass(frozen=True)
@@ -176,5 +179,6 @@ def _age(measured: Measured) -> Age:
         commits=tuple(run.commit for run in runs),
         seeds=sum(not run.failed for run in runs),
         changed=tuple(dict.fromkeys(names)),
+        checked=tuple(run.checked for run in runs),
         failed=tuple(f"seed {run.seed}: {run.failed}" for run in runs if run.failed),
     )

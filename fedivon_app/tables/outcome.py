@@ -23,6 +23,8 @@ from fedivon_app.runs.records import SETTINGS, read_code
 from fedivon_app.runs.status import RunStatus
 
 DIGITS = 6  # significant ones that are kept of a number
+CHECKED_ROUNDS = 2
+SAME = 1e-4  # relative; other code that draws other numbers is off by far more
 
 Curve = dict[int, float]  # by round
 
@@ -59,6 +61,13 @@ class Outcome(Section):
         description="training examples of each client, and accuracies such as pm.mean",
     )
     failed: str = Field("", description="why it came to no end, if it did not")
+    start: dict[int, dict[str, float]] = Field(
+        default_factory=dict,
+        description="of the first rounds, what tells whether other code does the same",
+    )
+    checked: str = Field(
+        "", description="the commit whose first rounds were found to be the same as this run's"
+    )
     gigaflops: float | None = Field(
         None, description="of a client's training in a round, on average, where it was counted"
     )
@@ -97,6 +106,7 @@ def outcome_of(run: Run) -> Outcome:
             if (bins := judged.get("reliability"))
         },
         by_client=_by_client(records),
+        start=start_of(records),
         failed=results.detail if results.status == RunStatus.FAILED else "",
     )
 
@@ -106,9 +116,36 @@ def scores_of(records: Sequence[Mapping[str, Any]]) -> dict[str, Curve]:
     curves: dict[str, Curve] = {}
     for record in records:
         for name, value in _scores(record):
-            if isinstance(value, int | float) and math.isfinite(value):
+            if _is_finite(value):
                 curves.setdefault(name, {})[record["round"]] = _short(value)
     return curves
+
+
+def start_of(records: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, float]]:
+    """Return the loss and the extremes of the posterior in the first rounds."""
+    found = {}
+    for record in records[:CHECKED_ROUNDS]:
+        posterior = record.get("posterior") or {}
+        values = {"train_loss": record.get("train_loss"), **posterior}
+        known = {name: value for name, value in values.items() if _is_finite(value)}
+        found[record["round"]] = {name: _short(value) for name, value in known.items()}
+    return found
+
+
+def same_start(one: Outcome, other: Outcome) -> bool:
+    """Tell whether two runs did the same in their first rounds, up to the rounding of sums."""
+    if not one.start or one.start.keys() != other.start.keys():
+        return False
+    pairs = [(one.start[number], other.start[number]) for number in one.start]
+    return all(
+        before.keys() == after.keys()
+        and all(math.isclose(before[n], after[n], rel_tol=SAME, abs_tol=SAME**2) for n in before)
+        for before, after in pairs
+    )
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def _scores(record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -17,7 +17,7 @@ from fedivon_app.runs.status import RunStatus
 from fedivon_app.tables.conditions import Condition, Wanted
 from fedivon_app.tables.estimate import estimate
 from fedivon_app.tables.flops import gigaflops
-from fedivon_app.tables.outcome import outcome_of
+from fedivon_app.tables.outcome import outcome_of, same_start
 from fedivon_app.tables.result_file import ResultFiles, changed_settings
 
 ENDED = (RunStatus.COMPLETED, RunStatus.FAILED)
@@ -107,6 +107,42 @@ def keep(one: Missing, found: Found | None, results: ResultFiles) -> bool:
     if one.wanted.flops:
         outcome = outcome.model_copy(update={"gigaflops": gigaflops(found.run.settings)})
     results.add(one.condition, found.run.settings, outcome)
+    return True
+
+
+def old(wanted: Iterable[Wanted], results: ResultFiles) -> list[Missing]:
+    """Return a run of each condition whose numbers are older than the code, but not its settings.
+
+    It is that of the smallest seed of which the first rounds are known.
+    """
+    found = []
+    for one in wanted:
+        measured = results.find(one.condition)
+        if measured is None or changed_settings(measured.settings, one.condition):
+            continue
+        now = code_of(one.condition.strategy)
+        runs = measured.runs.values()
+        seeds = [run.seed for run in runs if run.start and not run.failed]
+        if seeds and any(changed(run.code, now) for run in runs):
+            found.append(Missing(one, min(seeds)))
+    return found
+
+
+def renew(one: Missing, found: Found | None, results: ResultFiles, commit: str) -> bool:
+    """Compare the first rounds of a run that was begun again with those of the run that is kept.
+
+    If they are the same, the numbers of the condition count as those of today's code, and say so.
+    """
+    measured = results.find(one.condition)
+    if measured is None or found is None or found.run is None:
+        return False
+    if not same_start(measured.runs[one.seed], outcome_of(found.run)):
+        return False
+    now = code_of(one.condition.strategy)
+    for run in measured.runs.values():
+        if changed(run.code, now):
+            update = {"code": now, "checked": commit}
+            results.add(one.condition, found.run.settings, run.model_copy(update=update))
     return True
 
 

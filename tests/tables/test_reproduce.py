@@ -2,6 +2,7 @@
 
 import json
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,12 +10,15 @@ import torch
 from fedivon_app import server_app
 from fedivon_app.cli.commands import reproduce
 from fedivon_app.cli.main import main
+from fedivon_app.clients.fedavg import PointClient
+from fedivon_app.core.posterior import Posterior
 from fedivon_app.federation.run_queue import Where
 from fedivon_app.federation.superlink import RunEnd
 from fedivon_app.runs import fingerprint
 from fedivon_app.runs.status import RunStatus
 from fedivon_app.tables.conditions import Condition, Wanted
 from fedivon_app.tables.estimate import estimate, payload_bytes
+from fedivon_app.tables.filled import fill
 from fedivon_app.tables.reproduce import merged, missing
 from fedivon_app.tables.result_file import ResultFiles
 from fedivon_app.tables.table_file import read_table
@@ -118,6 +122,55 @@ def test_again_runs_what_is_older_than_the_code(federation, command, monkeypatch
     assert len(federation.configs) == 2
     assert command(*words, "--again") == 0
     assert [config["strategy"] for config in federation.configs[2:]] == ["fedivon"]
+
+
+def test_what_is_older_than_the_code_is_checked_by_its_first_rounds(
+    federation, command, monkeypatch, capsys, tmp_path
+):
+    words = ("toy", "--rows", "digits", "--scale", "here", "--seeds", "1")
+    assert command(*words) == 0
+    assert command(*words, "--check") == 0
+    assert "nothing is older than the code" in capsys.readouterr().out
+    source = fingerprint._source
+
+    def edited(name):
+        return source(name) + ("\nLINE = 1\n" if name == "fedivon_app.clients.fedivon" else "")
+
+    monkeypatch.setattr(fingerprint, "_source", edited)
+    assert command(*words, "--check") == 0
+    assert [config["strategy"] for config in federation.configs[2:]] == ["fedivon"]
+    assert "run.stop_after=2" in federation.configs[2]["set"]
+    shown = capsys.readouterr().out
+    assert "the first rounds are the same" in shown
+    filled = fill(read_table("toy", tmp_path / "conf"), "here", ResultFiles(tmp_path / "results"))
+    ages = {row: age for (_, row), age in filled.ages.items()}
+    assert not filled.stale and ages["FedIvon"].checked == (fingerprint.commit(),)
+    assert "first rounds checked at" in ages["FedIvon"].words
+    assert "first rounds checked at" not in ages["FedAvg"].words
+
+
+def test_numbers_that_other_code_does_not_give_again_stay_marked(
+    federation, command, monkeypatch, capsys, tmp_path
+):
+    words = ("toy", "--rows", "FedAvg", "--scale", "here", "--seeds", "1")
+    assert command(*words) == 0
+    source = fingerprint._source
+
+    def edited(name):
+        return source(name) + ("\nLINE = 1\n" if name == "fedivon_app.clients.fedavg" else "")
+
+    monkeypatch.setattr(fingerprint, "_source", edited)
+    training = PointClient.train
+
+    def other(client, start, task):
+        learned = training(client, start, task)
+        return replace(learned, posterior=Posterior(1.01 * learned.posterior.mean))
+
+    monkeypatch.setattr(PointClient, "train", other)
+    assert command(*words, "--check") == 1
+    assert "the first rounds differ" in capsys.readouterr().out
+    table = read_table("toy", tmp_path / "conf")
+    assert fill(table, "here", ResultFiles(tmp_path / "results")).stale
 
 
 def test_mistakes_are_told(command, federation, capsys):

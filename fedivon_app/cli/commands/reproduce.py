@@ -18,12 +18,25 @@ from fedivon_app.federation import run_queue
 from fedivon_app.federation.run_queue import Where
 from fedivon_app.runs.catalogue import look
 from fedivon_app.runs.check import check
-from fedivon_app.tables.conditions import check_rows, wanted
+from fedivon_app.runs.fingerprint import commit
+from fedivon_app.runs.plan import Action, Step
+from fedivon_app.tables.conditions import Wanted, check_rows, wanted
 from fedivon_app.tables.drawings import draw
 from fedivon_app.tables.filled import Filled, best_scale, fill
 from fedivon_app.tables.markdown import list_row
+from fedivon_app.tables.outcome import CHECKED_ROUNDS
 from fedivon_app.tables.page import write_page
-from fedivon_app.tables.reproduce import keep, merged, missing, plan_lines, plans_of, steps_of
+from fedivon_app.tables.reproduce import (
+    Missing,
+    keep,
+    merged,
+    missing,
+    old,
+    plan_lines,
+    plans_of,
+    renew,
+    steps_of,
+)
 from fedivon_app.tables.result_file import ResultFiles, result_files
 from fedivon_app.tables.table_file import SCALES, Table, read_table, table_names
 
@@ -54,6 +67,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--again", action="store_true", help="run those again that are older than the code"
     )
     parser.add_argument(
+        "--check",
+        action="store_true",
+        help="run the first rounds of those again, and keep their numbers if nothing changed",
+    )
+    parser.add_argument(
         "--runs", default="runs", metavar="DIR", help="where run folders are made (default: ./runs)"
     )
     parser.add_argument(
@@ -79,7 +97,10 @@ def run(options: argparse.Namespace) -> int:
     tables = [read_table(name) for name in options.table]
     for table in tables:
         check_rows(table, options.rows)
-    failed = _run_missing(tables, options, folder, results)
+    if options.check:
+        failed = _check_old(tables, options, folder / "checks", results)
+    else:
+        failed = _run_missing(tables, options, folder, results)
     if not options.plan:
         for table in tables:
             filled = fill(table, options.scale, results, options.rows)
@@ -110,15 +131,44 @@ def draw_all(filled: Filled, folder: Path) -> list[Path]:
     return draw(table, filled.outcomes, folder, filled.scale)
 
 
+def _check_old(
+    tables: Sequence[Table], options: argparse.Namespace, folder: Path, results: ResultFiles
+) -> bool:
+    """Check what is older than the code by its first rounds, and tell whether any differ."""
+    runs = old(_needed(tables, options), results)
+    if not runs:
+        print("nothing is older than the code")
+        return False
+    where = Where(cpus=options.cpus, verbose=options.verbose)
+    plans = plans_of(runs, folder, [*where.settings, f"run.stop_after={CHECKED_ROUNDS}"])
+    if options.plan:
+        print("\n".join(f"  {one.condition.words}, seed {one.seed}" for one in runs))
+        return False
+    differ: list[Missing] = []
+
+    def ended(number: int, place: Path | None) -> None:
+        same = renew(runs[number], look(place) if place else None, results, commit())
+        print("  the first rounds are the same" if same else "  the first rounds differ")
+        differ.extend([] if same else [runs[number]])
+
+    with run_queue.alone_in(folder):
+        run_queue.sweep([Step(plan, Action.START) for plan in plans], where, ended)
+    return bool(differ)
+
+
+def _needed(tables: Sequence[Table], options: argparse.Namespace) -> list[Wanted]:
+    return merged(
+        one for table in tables for one in wanted(table, options.scale, options.rows, options.seeds)
+    )
+
+
 def _run_missing(
     tables: Sequence[Table], options: argparse.Namespace, folder: Path, results: ResultFiles
 ) -> bool:
     """Run what is missing, and tell whether a run failed."""
     where = Where(cpus=options.cpus, verbose=options.verbose)
-    needed = [
-        one for table in tables for one in wanted(table, options.scale, options.rows, options.seeds)
-    ]
-    runs = missing(merged(needed), results, options.again)
+    needed = _needed(tables, options)
+    runs = missing(needed, results, options.again)
     if not runs:
         return False
     plans = plans_of(runs, folder, where.settings)
@@ -135,4 +185,4 @@ def _run_missing(
             keep(runs[number], look(place) if place else None, results)
 
         run_queue.sweep(steps, where, ended)
-    return bool(missing(merged(needed), results))
+    return bool(missing(needed, results))
