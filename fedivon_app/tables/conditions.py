@@ -76,22 +76,35 @@ def _condition(table: Table, scale: ScaleName, block: Block, row: Row, cell: Cel
 
 
 def wanted(
-    table: Table, scale: ScaleName, rows: Sequence[str] = (), seeds: int | None = None
+    table: Table,
+    scale: ScaleName,
+    rows: Sequence[str] = (),
+    seeds: int | None = None,
+    anyway: bool = False,
 ) -> list[Wanted]:
     """Return the conditions that a table, or some of its rows, needs at a scale.
 
-    Rows that cannot be run at it are left out.
+    Rows that two cores cannot run at it are left out, unless they are to be run `anyway`.
     """
     found: dict[Condition, Wanted] = {}
     for place in places(table, scale):
         size = table.scale(scale, place.block, place.row)
-        if size.cannot or not chosen(place, rows):
+        if (size.cannot and not anyway) or not chosen(place, rows):
             continue
         number = seeds or size.seeds or 1
         one = found.setdefault(place.condition, Wanted(place.condition, number))
         flops = one.flops or place.cell.score == "gigaflops"
         found[place.condition] = replace(one, seeds=max(number, one.seeds), flops=flops)
     return list(found.values())
+
+
+def left_out(table: Table, scale: ScaleName, rows: Sequence[str] = ()) -> dict[str, str]:
+    """Return the blocks of which some rows are left out at a scale, and why."""
+    return {
+        place.block.name: size.cannot.strip()
+        for place in places(table, scale)
+        if chosen(place, rows) and (size := table.scale(scale, place.block, place.row)).cannot
+    }
 
 
 def chosen(place: Place, rows: Sequence[str]) -> bool:

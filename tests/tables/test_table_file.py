@@ -3,7 +3,7 @@
 import pytest
 
 from fedivon_app.core.errors import SettingsError
-from fedivon_app.tables.conditions import check_rows, places, wanted
+from fedivon_app.tables.conditions import check_rows, left_out, places, wanted
 from fedivon_app.tables.table_file import SCALES, read_table, table_names
 from tests.tables.toy import TABLE, conf_with
 
@@ -66,7 +66,9 @@ def test_rows_that_share_their_runs_are_run_once_and_those_that_cannot_run_are_l
     here = wanted(table, "here")
     assert [one.condition.strategy for one in here] == ["fedavg", "fedivon", "fedavg"]
     assert {one.seeds for one in here} == {2}
-    assert len(wanted(table, "paper")) == 2
+    assert len(wanted(table, "paper")) == 2 and len(wanted(table, "paper", anyway=True)) == 3
+    assert left_out(table, "paper") == {"large": "It takes a day."}
+    assert left_out(table, "here") == {}
     assert [one.seeds for one in wanted(table, "quick", seeds=5)] == [5, 5, 5]
 
 

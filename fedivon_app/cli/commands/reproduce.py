@@ -20,7 +20,7 @@ from fedivon_app.runs.catalogue import look
 from fedivon_app.runs.check import check
 from fedivon_app.runs.fingerprint import commit
 from fedivon_app.runs.plan import Action, Step
-from fedivon_app.tables.conditions import Wanted, check_rows, wanted
+from fedivon_app.tables.conditions import Wanted, check_rows, left_out, wanted
 from fedivon_app.tables.drawings import draw
 from fedivon_app.tables.filled import Filled, best_scale, fill
 from fedivon_app.tables.markdown import list_row
@@ -65,6 +65,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--again", action="store_true", help="run those again that are older than the code"
+    )
+    parser.add_argument(
+        "--anyway", action="store_true", help="also what two CPU cores cannot do, as with a GPU"
     )
     parser.add_argument(
         "--check",
@@ -157,9 +160,14 @@ def _check_old(
 
 
 def _needed(tables: Sequence[Table], options: argparse.Namespace) -> list[Wanted]:
-    return merged(
-        one for table in tables for one in wanted(table, options.scale, options.rows, options.seeds)
-    )
+    """What the tables want; what is left out is told."""
+    needed = []
+    for table in tables:
+        needed += wanted(table, options.scale, options.rows, options.seeds, options.anyway)
+        if not options.anyway:
+            for block, why in left_out(table, options.scale, options.rows).items():
+                print(f"{table.name}, {block} is left out (--anyway runs it): {why}")
+    return merged(needed)
 
 
 def _run_missing(
