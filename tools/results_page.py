@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from fedivon_app.tables.drawings import draw
 from fedivon_app.tables.filled import Filled, best_scale
 from fedivon_app.tables.markdown import list_text, table_text
+from fedivon_app.tables.pictures import pictures
 from fedivon_app.tables.result_file import ResultFiles
 from fedivon_app.tables.table_file import read_table, table_names
 
@@ -56,9 +56,11 @@ def main() -> None:
     results = ResultFiles(RESULTS)
     tables = filled_tables(results)
     PICTURES.mkdir(parents=True, exist_ok=True)
+    for old in PICTURES.glob("*.png"):
+        old.unlink()
     for one in tables:
-        if one.table.draws not in (None, "labels") and one.measured:
-            draw(one.table, one.outcomes, PICTURES, one.scale)
+        if one.measured:
+            pictures(one, PICTURES)
     text = page(results, (RESULTS / "page.md").read_text(encoding="utf-8"), tables)
     (DOCS / "results.md").write_text(text, encoding="utf-8")
 

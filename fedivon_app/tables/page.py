@@ -16,7 +16,6 @@ from fedivon_app.tables.markdown import (
     SCALE_WORDS,
     age_text,
     difference_text,
-    heading,
     number_text,
     published_text,
     table_text,
@@ -46,7 +45,8 @@ def page_text(filled: Filled, pictures: Sequence[Path] = ()) -> str:
     chapters = [html.Chapter("verdict", "Verdict", _verdict(filled))] if table.columns else []
     chapters += [
         html.Chapter(f"block-{place}", block.name, _block(filled, block))
-        for place, block in enumerate(table.blocks if table.columns else ())
+        for place, block in enumerate(table.blocks)
+        if any(entry.block == block.name for entry in filled.entries)
     ]
     if pictures:
         drawn = html.grid([_picture(path, filled) for path in pictures])
@@ -54,7 +54,7 @@ def page_text(filled: Filled, pictures: Sequence[Path] = ()) -> str:
     chapters.append(html.Chapter("how", "How it was measured", _how(filled)))
     old = "Some rows are older than the code that they depend on." if filled.stale else ""
     return html.page(
-        title=heading(table),
+        title=f"{table.place}: {table.title}",
         kind=f"{PAPERS[table.paper]}, beside our numbers",
         facts=[f"{filled.state}", f"scale {filled.scale}", age_text(filled)],
         alert=old,
@@ -80,8 +80,6 @@ def _block(filled: Filled, block: Block) -> str:
     entries = {(e.row, e.column): e for e in filled.entries if e.block == block.name}
     columns = [column.name for column in filled.table.columns]
     shown = [row for row in block.rows if any((row.name, name) in entries for name in columns)]
-    if not shown:
-        return html.paragraph("These rows were not asked for.")
     heads = ["method"]
     for name in columns:
         heads += [name, "paper", "difference", "verdict"]

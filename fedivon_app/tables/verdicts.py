@@ -96,7 +96,7 @@ class Judged:
         if self.fails:
             return f"does not hold ({'; '.join(self.fails)})"
         if not self.holds:
-            return "not measured"
+            return "was not measured"
         return "holds" + (f" (not measured: {'; '.join(self.open)})" if self.open else "")
 
 

@@ -73,7 +73,7 @@ def test_a_claim_holds_where_every_better_row_beats_every_worse_one():
     assert judged.verdict == "does not hold (x, Accuracy %)"
     assert judge(claim, right).verdict == "holds"
     assert judge(claim, right + open_).verdict == "holds (not measured: y, Accuracy %)"
-    assert judge(claim, []).verdict == "not measured"
+    assert judge(claim, []).verdict == "was not measured"
 
 
 def test_the_state_of_a_table():

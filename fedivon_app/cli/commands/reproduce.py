@@ -21,11 +21,11 @@ from fedivon_app.runs.check import check
 from fedivon_app.runs.fingerprint import commit
 from fedivon_app.runs.plan import Action, Step
 from fedivon_app.tables.conditions import Wanted, check_rows, left_out, wanted
-from fedivon_app.tables.drawings import draw
 from fedivon_app.tables.filled import Filled, best_scale, fill
 from fedivon_app.tables.markdown import list_row
 from fedivon_app.tables.outcome import CHECKED_ROUNDS
 from fedivon_app.tables.page import write_page
+from fedivon_app.tables.pictures import pictures
 from fedivon_app.tables.reproduce import (
     Missing,
     keep,
@@ -107,7 +107,7 @@ def run(options: argparse.Namespace) -> int:
     if not options.plan:
         for table in tables:
             filled = fill(table, options.scale, results, options.rows)
-            print(tell(filled, write_page(filled, folder, draw_all(filled, folder))))
+            print(tell(filled, write_page(filled, folder, pictures(filled, folder))))
     return 1 if failed else 0
 
 
@@ -124,14 +124,6 @@ def tell(filled: Filled, page: Path) -> str:
     lines += [f"  {filled.counts}"] if filled.counts else []
     lines += [f"  {judged.claim.says} This {judged.verdict}." for judged in filled.claims]
     return "\n".join([*lines, f"  page: {page}"])
-
-
-def draw_all(filled: Filled, folder: Path) -> list[Path]:
-    """Draw a table's figures, if it has any and there is something to draw."""
-    table = filled.table
-    if table.draws != "labels" and not table.illustration and not filled.outcomes:
-        return []
-    return draw(table, filled.outcomes, folder, filled.scale)
 
 
 def _check_old(
