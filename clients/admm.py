@@ -17,6 +17,7 @@ from fedivon_app.clients.fedivon import IvonTrainer, OptimizerSettings
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.ivon import IVON
 from fedivon_app.core.merge_settings import BayesAdmmMergeSettings, FedAdmmMergeSettings
+from fedivon_app.core.search_range import log_range, search
 from fedivon_app.core.settings import ClientSettings
 
 
@@ -24,7 +25,12 @@ class BayesAdmmSettings(OptimizerSettings):
     """IVON's, with a temperature, and a momentum that may last."""
 
     start: Literal["posterior"] = "posterior"
-    temperature: float = Field(1.0, gt=0, description="tau: the loss counts 1/tau times")
+    temperature: float = Field(
+        1.0,
+        gt=0,
+        description="tau: the loss counts 1/tau times",
+        json_schema_extra=search(log_range(1e-3, 1.0)),
+    )
     momentum: Literal["kept", "fresh"] = Field(
         "kept", description="from round to round, with its count of steps"
     )
@@ -88,7 +94,12 @@ class FedAdmmSettings(PointSettings):
         description="how a client counts: its summed loss / temperature, its mean loss times "
         "N_k/N, or its mean",
     )
-    temperature: float = Field(1.0, gt=0, description="tau, with loss sum")
+    temperature: float = Field(
+        1.0,
+        gt=0,
+        description="tau, with loss sum",
+        json_schema_extra=search(log_range(0.01, 10.0, loss="sum")),
+    )
 
 
 class FedAdmmClient(PointClient[FedAdmmSettings, FedAdmmMergeSettings]):

@@ -13,6 +13,7 @@ from fedivon_app.core.dense import Dense, Loss, dual_step, no_dual, solve_client
 from fedivon_app.core.merge_settings import FullBayesAdmmMergeSettings
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.regression import Ridge, SoftmaxRegression
+from fedivon_app.core.search_range import log_range, search
 from fedivon_app.core.settings import ClientSettings
 
 
@@ -21,7 +22,11 @@ class FullBayesAdmmSettings(ClientSettings):
 
     epochs: int = Field(200, ge=1, description="VON's steps, each over all examples, at most")
     learning_rate: float = Field(
-        0.5, gt=0, le=1, description="of a VON step; 1 solves a quadratic loss at once"
+        0.5,
+        gt=0,
+        le=1,
+        description="of a VON step; 1 solves a quadratic loss at once",
+        json_schema_extra=search(log_range(0.005, 1.0)),
     )
     tolerance: float = Field(1e-4, gt=0, description="VON stops where a step moves less than this")
     loss: Literal["cross-entropy", "squares"] = Field(

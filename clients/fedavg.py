@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from fedivon_app.clients.base import Carries, Learned, M, PosteriorClient, SoFar, Task
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.posterior import Posterior
+from fedivon_app.core.search_range import even_range, log_range, search
 from fedivon_app.core.settings import AnySettings, ClientSettings
 
 Penalty = Callable[
@@ -25,12 +26,34 @@ class PointSettings(ClientSettings):
     """What every client has that learns a point."""
 
     optimizer: Literal["adam", "sgd"] = Field("adam", description="of the client's point")
-    momentum: float = Field(0.0, ge=0, lt=1, description="sgd only")
-    weight_decay: float = Field(0.0, ge=0, description="pull of the weights towards 0")
+    learning_rate: float = Field(
+        0.1,
+        gt=0,
+        description="in the first round",
+        json_schema_extra=search(log_range(1e-4, 0.03, optimizer="adam"), log_range(0.003, 1.0)),
+    )
+    momentum: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="sgd only",
+        json_schema_extra=search(even_range(0.0, 0.95, optimizer="sgd")),
+    )
+    weight_decay: float = Field(
+        0.0,
+        ge=0,
+        description="pull of the weights towards 0",
+        json_schema_extra=search(log_range(1e-6, 0.01)),
+    )
     clip_norm: float | None = Field(
         None, gt=0, description="largest norm of a minibatch's gradient"
     )
-    proximal: float = Field(0.0, ge=0, description="FedProx's mu: pull towards the server's point")
+    proximal: float = Field(
+        0.0,
+        ge=0,
+        description="FedProx's mu: pull towards the server's point",
+        json_schema_extra=search(log_range(1e-4, 1.0)),
+    )
     optimizer_state: Literal["fresh", "kept"] = Field(
         "fresh", description="Adam's moments, from round to round"
     )

@@ -13,6 +13,7 @@ from fedivon_app.core.codec import Payload
 from fedivon_app.core.ivon import IVON
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.schedule import Shape
+from fedivon_app.core.search_range import choices, even_range, log_range, search
 from fedivon_app.core.settings import (
     AnySettings,
     ClientSettings,
@@ -26,11 +27,26 @@ class OptimizerSettings(PosteriorClientSettings):
 
     schedules_steps: ClassVar[bool] = True
 
+    learning_rate: float = Field(
+        0.1,
+        gt=0,
+        description="in the first round",
+        json_schema_extra=search(log_range(0.01, 1.0, rescale_lr=True), log_range(1e-4, 0.1)),
+    )
     hess_init: float = Field(
-        1.0, gt=0, description="the hessian before round 1; also scales the rate where rescale_lr"
+        1.0,
+        gt=0,
+        description="the hessian before round 1; also scales the rate where rescale_lr",
+        json_schema_extra=search(log_range(0.01, 5.0)),
     )
     beta1: float = Field(0.9, ge=0, lt=1, description="how slowly the momentum moves")
-    beta2: float = Field(0.99999, ge=0, le=1, description="how slowly the hessian moves")
+    beta2: float = Field(
+        0.99999,
+        ge=0,
+        le=1,
+        description="how slowly the hessian moves",
+        json_schema_extra=search(choices(0.999, 0.9995, 0.9999, 0.99999)),
+    )
     mc_samples: int = Field(1, ge=1, description="weight samples a training step")
     clip_radius: float | None = Field(
         None, gt=0, description="bound on a coordinate's preconditioned gradient"
@@ -47,9 +63,17 @@ class IvonSettings(OptimizerSettings):
     """What clients have whose posterior is that of IVON with weight decay."""
 
     ess: float = Field(
-        5000, gt=0, description="effective sample size, IVON's lambda: the calibration knob"
+        5000,
+        gt=0,
+        description="effective sample size, IVON's lambda: the calibration knob",
+        json_schema_extra=search(log_range(500, 300_000)),
     )
-    weight_decay: float = Field(2e-4, ge=0, description="the prior's precision / ess")
+    weight_decay: float = Field(
+        2e-4,
+        ge=0,
+        description="the prior's precision / ess",
+        json_schema_extra=search(log_range(1e-5, 0.01)),
+    )
 
     @property
     def initial_precision(self) -> float:
@@ -111,7 +135,12 @@ class FedIvonSettings(IvonSettings):
     Mirrored samples, which are not in the paper, cost less and teach the same.
     """
 
-    learning_rate: float = Field(0.1, gt=0, description="in the first round")
+    learning_rate: float = Field(
+        0.1,
+        gt=0,
+        description="in the first round",
+        json_schema_extra=search(log_range(0.01, 1.0, rescale_lr=True), log_range(1e-4, 0.1)),
+    )
     final_learning_rate: float | None = Field(
         0.01, gt=0, description="at the last round; none: the same as at the first"
     )
@@ -149,12 +178,14 @@ class PersonalIvonSettings(IvonSettings):
         1.0,
         ge=0,
         description="weight of the divergence from the server's posterior; 0: local training",
+        json_schema_extra=search(log_range(0.01, 10.0)),
     )
     prior_share: float = Field(
         0.1,
         ge=0,
         le=1,
         description="of the server's precision in the prior; the rest is that of the weight decay",
+        json_schema_extra=search(even_range(0.0, 1.0)),
     )
 
 

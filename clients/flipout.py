@@ -13,6 +13,7 @@ from torch import Tensor
 from fedivon_app.clients.base import Learned, PosteriorClient, Task
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.posterior import Posterior
+from fedivon_app.core.search_range import log_range, search
 from fedivon_app.core.settings import ClientSettings, MergeSettings, PosteriorClientSettings
 from fedivon_app.core.variational import VariationalNetwork
 
@@ -25,8 +26,17 @@ class FlipoutSettings(PosteriorClientSettings):
     start: Literal["posterior", "mean"] = Field(
         "posterior", description="deviations at a round's start: the server's, or sigma_init"
     )
+    learning_rate: float = Field(
+        0.1,
+        gt=0,
+        description="in the first round",
+        json_schema_extra=search(log_range(1e-4, 0.03)),
+    )
     sigma_init: float = Field(
-        SIGMA_INIT, gt=0, description="standard deviation of every weight before round 1"
+        SIGMA_INIT,
+        gt=0,
+        description="standard deviation of every weight before round 1",
+        json_schema_extra=search(log_range(0.003, 0.2)),
     )
     smallest_sigma: float = Field(
         1e-5, gt=0, description="a smaller one, as merges make them, is raised to this"
@@ -34,7 +44,12 @@ class FlipoutSettings(PosteriorClientSettings):
     prior: Literal["fixed", "global"] = Field(
         "fixed", description="N(0, prior_variance), or the server's posterior of the round"
     )
-    prior_variance: float = Field(100.0, gt=0, description="of the fixed prior")
+    prior_variance: float = Field(
+        100.0,
+        gt=0,
+        description="of the fixed prior",
+        json_schema_extra=search(log_range(0.01, 1000.0, prior="fixed")),
+    )
     flipout: bool = Field(
         True, description="off: one draw of the weights for all examples of a minibatch"
     )

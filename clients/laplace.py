@@ -14,6 +14,7 @@ from fedivon_app.core.codec import Payload
 from fedivon_app.core.laplace import Curvature, curvature_diagonal
 from fedivon_app.core.merge_settings import BayesAdmmMergeSettings
 from fedivon_app.core.posterior import Posterior
+from fedivon_app.core.search_range import log_range, search
 from fedivon_app.core.settings import ClientSettings, MergeSettings
 
 
@@ -46,9 +47,17 @@ class FedLaplaceSettings(LaplaceSettings):
     """FedLaplace's, with how much the server's posterior counts."""
 
     prior_strength: float = Field(
-        1.0, gt=0, description="how much of the server's precision counts as the prior's"
+        1.0,
+        gt=0,
+        description="how much of the server's precision counts as the prior's",
+        json_schema_extra=search(log_range(0.01, 10.0)),
     )
-    first_precision: float = Field(1.0, gt=0, description="of every weight before round 1")
+    first_precision: float = Field(
+        1.0,
+        gt=0,
+        description="of every weight before round 1",
+        json_schema_extra=search(log_range(0.1, 100.0)),
+    )
 
     @property
     def initial_precision(self) -> float:

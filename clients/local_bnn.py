@@ -9,6 +9,7 @@ from pydantic import Field
 from fedivon_app.clients.base import Learned, Task
 from fedivon_app.clients.meanfield import MeanFieldClient, MeanFieldSettings, Prior
 from fedivon_app.core.codec import Payload
+from fedivon_app.core.search_range import log_range, search
 from fedivon_app.core.settings import ClientSettings, MergeSettings
 
 
@@ -17,10 +18,23 @@ class LocalBnnSettings(MeanFieldSettings):
 
     epochs: int = Field(2, ge=1, description="over the client's data, a round")
     batch_size: int = Field(50, ge=1, description="examples a step")
-    learning_rate: float = Field(1e-3, gt=0, description="in the first round")
-    prior_variance: float = Field(1.0, gt=0, description="of the prior N(0, prior_variance)")
+    learning_rate: float = Field(
+        1e-3,
+        gt=0,
+        description="in the first round",
+        json_schema_extra=search(log_range(1e-4, 0.03, optimizer="adam"), log_range(1e-4, 0.3)),
+    )
+    prior_variance: float = Field(
+        1.0,
+        gt=0,
+        description="of the prior N(0, prior_variance)",
+        json_schema_extra=search(log_range(0.01, 10.0)),
+    )
     kl_weight: float = Field(
-        1.0, ge=0, description="of the divergence beside the summed loss; 1 is Bayes' rule"
+        1.0,
+        ge=0,
+        description="of the divergence beside the summed loss; 1 is Bayes' rule",
+        json_schema_extra=search(log_range(1e-3, 1.0)),
     )
 
 

@@ -15,6 +15,7 @@ from fedivon_app.clients.base import Carries, M, PosteriorClient, Task
 from fedivon_app.core.flat import Part
 from fedivon_app.core.meanfield import MeanField, Moment
 from fedivon_app.core.posterior import Posterior
+from fedivon_app.core.search_range import log_range, search
 from fedivon_app.core.settings import ClientSettings, HeadSettings
 
 CHUNK = 512  # examples at once: a step on all of a client's needs no more memory than this
@@ -26,7 +27,10 @@ class MeanFieldSettings(ClientSettings):
     optimizer: Literal["adam", "sgd"] = Field("adam", description="of the Gaussian")
     momentum: float = Field(0.0, ge=0, lt=1, description="sgd only")
     sigma_init: float = Field(
-        log1p(exp(-4)), gt=0, description="standard deviation of every weight before round 1"
+        log1p(exp(-4)),
+        gt=0,
+        description="standard deviation of every weight before round 1",
+        json_schema_extra=search(log_range(0.003, 0.2)),
     )
     smallest_sigma: float = Field(
         1e-5, gt=0, description="a smaller one, as merges may make them, is raised to this"
@@ -46,9 +50,19 @@ class BaseHeadSettings(MeanFieldSettings, HeadSettings):
     batch_size: int = Field(
         50, ge=1, description="for the base; the head is learned on all examples at once"
     )
-    learning_rate: float = Field(1e-3, gt=0, description="for the base")
+    learning_rate: float = Field(
+        1e-3,
+        gt=0,
+        description="for the base",
+        json_schema_extra=search(log_range(1e-4, 0.03, optimizer="adam"), log_range(1e-4, 0.3)),
+    )
     head_steps: int = Field(10, ge=0, description="on all examples at once")
-    head_learning_rate: float | None = Field(None, gt=0, description="none: that for the base")
+    head_learning_rate: float | None = Field(
+        None,
+        gt=0,
+        description="none: that for the base",
+        json_schema_extra=search(log_range(1e-5, 0.1)),
+    )
 
     def head_rate(self, task: Task) -> float:
         """Return the head's rate in a round: it follows the base's schedule."""

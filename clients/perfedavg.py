@@ -12,6 +12,7 @@ from fedivon_app.clients.base import Carries, Learned, Task
 from fedivon_app.clients.fedavg import PointClient, PointSettings
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.posterior import Posterior
+from fedivon_app.core.search_range import log_range, search
 from fedivon_app.core.settings import ClientSettings, MergeSettings
 
 Batch = tuple[Tensor, Tensor]
@@ -23,8 +24,18 @@ class PerFedAvgSettings(PointSettings):
     optimizer: Literal["adam", "sgd"] = Field("sgd", description="of the common point")
     optimizer_state: Literal["fresh"] = "fresh"
     proximal: Literal[0] = 0
-    learning_rate: float = Field(0.001, gt=0, description="beta, of the common point")
-    inner_learning_rate: float = Field(0.01, gt=0, description="alpha, of a client's adaptation")
+    learning_rate: float = Field(
+        0.001,
+        gt=0,
+        description="beta, of the common point",
+        json_schema_extra=search(log_range(1e-4, 0.03, optimizer="adam"), log_range(1e-3, 1.0)),
+    )
+    inner_learning_rate: float = Field(
+        0.01,
+        gt=0,
+        description="alpha, of a client's adaptation",
+        json_schema_extra=search(log_range(1e-3, 0.1)),
+    )
     variant: Literal["first-order", "hessian-free"] = Field(
         "hessian-free", description="how the meta-gradient is had"
     )

@@ -12,6 +12,7 @@ from pydantic import Field
 from fedivon_app.clients.base import Learned, Task
 from fedivon_app.clients.meanfield import MeanFieldClient, MeanFieldSettings, Prior
 from fedivon_app.core.codec import Payload
+from fedivon_app.core.search_range import log_range, search
 from fedivon_app.core.settings import ClientSettings, MergeSettings
 
 
@@ -20,16 +21,30 @@ class PFedBayesSettings(MeanFieldSettings):
 
     batch_size: int = Field(100, ge=1, description="examples a step")
     learning_rate: float = Field(
-        1e-3, gt=0, description="of the local copy of the server's posterior"
+        1e-3,
+        gt=0,
+        description="of the local copy of the server's posterior",
+        json_schema_extra=search(log_range(1e-4, 0.03, optimizer="adam"), log_range(1e-4, 0.3)),
     )
     personal_learning_rate: float | None = Field(
-        None, gt=0, description="of the PM; none: the same"
+        None,
+        gt=0,
+        description="of the PM; none: the same",
+        json_schema_extra=search(log_range(1e-4, 0.03)),
     )
     minibatches: int | None = Field(20, ge=1, description="a round; none: all of its epochs'")
     personal_steps: int = Field(5, ge=1, description="of the PM, on every minibatch")
-    zeta: float = Field(10.0, ge=0, description="weight of the divergence in a round")
+    zeta: float = Field(
+        10.0,
+        ge=0,
+        description="weight of the divergence in a round",
+        json_schema_extra=search(log_range(0.1, 100.0)),
+    )
     sigma_init: float = Field(
-        log1p(exp(-3)), gt=0, description="standard deviation of every weight before round 1"
+        log1p(exp(-3)),
+        gt=0,
+        description="standard deviation of every weight before round 1",
+        json_schema_extra=search(log_range(0.003, 0.2)),
     )
     mc_samples: int = Field(1, ge=1, description="draws of the weights a step")
     noise: float = Field(

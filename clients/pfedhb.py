@@ -17,6 +17,7 @@ from fedivon_app.core.flat import Part
 from fedivon_app.core.meanfield import MeanField
 from fedivon_app.core.merge_settings import PFedHBMergeSettings
 from fedivon_app.core.posterior import Posterior
+from fedivon_app.core.search_range import log_range, search
 from fedivon_app.core.settings import ClientSettings
 
 
@@ -27,10 +28,16 @@ class PFedHBSettings(BaseHeadSettings):
         "head-base", description="which part is learned first; base: the head is not learned"
     )
     head_kl_weight: float = Field(
-        1.0, ge=0, description="of the head's divergence beside its summed loss"
+        1.0,
+        ge=0,
+        description="of the head's divergence beside its summed loss",
+        json_schema_extra=search(log_range(1e-3, 10.0)),
     )
     base_kl_weight: float = Field(
-        1e-6, ge=0, description="of the base's divergence beside its mean loss"
+        1e-6,
+        ge=0,
+        description="of the base's divergence beside its mean loss",
+        json_schema_extra=search(log_range(1e-8, 1e-3)),
     )
 
 

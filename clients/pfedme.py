@@ -11,6 +11,7 @@ from fedivon_app.clients.base import Carries, Learned, Task
 from fedivon_app.clients.fedavg import PointClient, PointSettings
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.posterior import Posterior
+from fedivon_app.core.search_range import log_range, search
 from fedivon_app.core.settings import ClientSettings, MergeSettings
 
 
@@ -20,12 +21,23 @@ class PFedMeSettings(PointSettings):
     optimizer: Literal["adam", "sgd"] = Field("sgd", description="of the personal point")
     optimizer_state: Literal["fresh"] = "fresh"
     learning_rate: float = Field(
-        0.005, gt=0, description="eta: w moves by eta proximal (theta - w) a minibatch"
+        0.005,
+        gt=0,
+        description="eta: w moves by eta proximal (theta - w) a minibatch",
+        json_schema_extra=search(log_range(5e-4, 0.1)),
     )
     personal_learning_rate: float = Field(
-        0.09, gt=0, description="of the personal point theta; no schedule changes it"
+        0.09,
+        gt=0,
+        description="of the personal point theta; no schedule changes it",
+        json_schema_extra=search(log_range(1e-4, 0.03, optimizer="adam"), log_range(0.003, 0.5)),
     )
-    proximal: float = Field(15.0, gt=0, description="lambda: pull of theta towards w")
+    proximal: float = Field(
+        15.0,
+        gt=0,
+        description="lambda: pull of theta towards w",
+        json_schema_extra=search(log_range(0.5, 50.0)),
+    )
     inner_steps: int = Field(5, ge=1, description="K, of theta on each minibatch")
 
 

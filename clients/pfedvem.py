@@ -18,6 +18,7 @@ from fedivon_app.clients.parts import alone
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.meanfield import MeanField
 from fedivon_app.core.posterior import Posterior
+from fedivon_app.core.search_range import log_range, search
 from fedivon_app.core.settings import ClientSettings, MergeSettings
 
 CERTAIN = float(
@@ -35,7 +36,10 @@ class PFedVEMSettings(BaseHeadSettings):
         10, ge=1, description="for the base; the head is learned on all examples at once"
     )
     sigma_init: float = Field(
-        1.0, gt=0, description="standard deviation of the head's weights in a client's first round"
+        1.0,
+        gt=0,
+        description="standard deviation of the head's weights in a client's first round",
+        json_schema_extra=search(log_range(0.03, 3.0)),
     )
 
     @property

@@ -13,6 +13,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedivon_app import logs
 from fedivon_app.core.errors import FedIvonError, RunError
+from fedivon_app.core.settings import AnySettings
 from fedivon_app.report.pages import write_report
 from fedivon_app.runs.folder import Run
 from fedivon_app.runs.status import RunStatus
@@ -71,9 +72,7 @@ def do_rounds(grid: Grid, opened: Opened) -> None:
     known = {"shape": data.shape, "num_classes": data.num_classes, "class_names": data.class_names}
     run.write("model.json", json.dumps(known) + "\n")
     rounds = rounds_of(opened, prepared)
-    last = settings.rounds
-    if opened.checkpoint is None:
-        last = min(last, settings.run.stop_after or last)
+    last = last_round(settings, done=opened.checkpoint.round if opened.checkpoint else 0)
     has_global_model = rounds.strategy.has_global_model
     evaluator = Evaluator(settings, prepared.flat, data.parts)
     recorder = Recorder(run, evaluator, has_global_model=has_global_model)
@@ -100,6 +99,15 @@ def do_rounds(grid: Grid, opened: Opened) -> None:
         assess(run, predicted=evaluator.moments)
     _report(run)
     log.info("%s after round %d; run folder %s", status, last, run.folder)
+
+
+def last_round(settings: AnySettings, done: int) -> int:
+    """Return the round after which a run stops, of which so many rounds are done.
+
+    Who resumes a run that has come to its `stop_after` wants the rest of it.
+    """
+    stop = settings.run.stop_after
+    return settings.rounds if stop is None or stop <= done else min(stop, settings.rounds)
 
 
 def _report(run: Run) -> None:

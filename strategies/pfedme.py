@@ -8,6 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from fedivon_app.core.posterior import Posterior
+from fedivon_app.core.search_range import even_range, search
 from fedivon_app.core.settings import MergeSettings
 from fedivon_app.strategies.base import Merged, Round
 from fedivon_app.strategies.fedavg import PointMergeSettings, PointStrategy
@@ -17,7 +18,10 @@ class PFedMeMergeSettings(PointMergeSettings):
     """FedAvg's, and how far the server goes."""
 
     beta: float = Field(
-        1.0, gt=0, description="how far the server goes towards the clients' average, or beyond"
+        1.0,
+        gt=0,
+        description="how far the server goes towards the clients' average, or beyond",
+        json_schema_extra=search(even_range(0.5, 2.0)),
     )
 
 

@@ -28,7 +28,24 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     As argparse does, this prints help or a complaint and exits where the words are not a command
     that can be carried out.
     """
-    return parser_of(command_in(words)).parse_args(words)
+    options = parser_of(command_in(words)).parse_args(words)
+    if getattr(options, "set_file", None) is not None:
+        options.set = [*_words_of_file(options), *options.set]
+    return options
+
+
+def _words_of_file(options: argparse.Namespace) -> list[str]:
+    """The overrides of a file, over which those of the command line win."""
+    from fedivon_app.tuning.set_file import words_of_file  # it knows the methods, and takes time
+
+    named = getattr(options, "strategy", None) or []
+    grid = getattr(options, "grid", [])
+    return words_of_file(
+        options.set_file,
+        experiment=options.experiment,
+        strategies=[named] if isinstance(named, str) else named,
+        given=[*options.set, *grid],
+    )
 
 
 def command_in(words: Sequence[str]) -> str | None:
@@ -61,6 +78,9 @@ def add_experiment(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("experiment", metavar="EXPERIMENT", help="a name in conf/experiment")
     parser.add_argument(
         "--set", nargs="+", default=[], metavar="NAME=VALUE", help="overrides by dotted name"
+    )
+    parser.add_argument(
+        "--set-file", type=Path, metavar="FILE", help="overrides from a YAML file; --set wins"
     )
 
 

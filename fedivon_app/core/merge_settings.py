@@ -7,6 +7,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from fedivon_app.core.duality import Space
+from fedivon_app.core.search_range import log_range, search
 from fedivon_app.core.settings import MergeSettings
 
 
@@ -15,9 +16,21 @@ class AdmmMergeSettings(MergeSettings):
 
     rule: Literal["admm"] = "admm"
     weighting: Literal["equal"] = "equal"
-    rho: float = Field(1.0, gt=0, description="how strongly clients are tied to the server")
-    dual_step: float = Field(1.0, ge=0, description="gamma")
-    prior_precision: float = Field(1.0, gt=0, description="delta, of the prior N(0, 1/delta)")
+    rho: float = Field(
+        1.0,
+        gt=0,
+        description="how strongly clients are tied to the server",
+        json_schema_extra=search(log_range(0.01, 10.0)),
+    )
+    dual_step: float = Field(
+        1.0, ge=0, description="gamma", json_schema_extra=search(log_range(1e-4, 1.0))
+    )
+    prior_precision: float = Field(
+        1.0,
+        gt=0,
+        description="delta, of the prior N(0, 1/delta)",
+        json_schema_extra=search(log_range(1e-4, 10.0)),
+    )
     alpha: float | None = Field(
         None,
         gt=0,
@@ -30,7 +43,12 @@ class AdmmMergeSettings(MergeSettings):
 class FedAdmmMergeSettings(AdmmMergeSettings):
     """Federated ADMM's, where the prior may be left out."""
 
-    prior_precision: float = Field(1.0, ge=0, description="delta, of the prior N(0, 1/delta)")
+    prior_precision: float = Field(
+        1.0,
+        ge=0,
+        description="delta, of the prior N(0, 1/delta)",
+        json_schema_extra=search(log_range(1e-4, 10.0)),
+    )
 
 
 class BayesAdmmMergeSettings(AdmmMergeSettings):
@@ -67,10 +85,25 @@ class PFedHBMergeSettings(MergeSettings):
     shared: Literal["both", "base"] = Field(
         "both", description="parts of the model that travel; base: there is no GM"
     )
-    mean_penalty: float = Field(5.0, ge=0, description="lambda_1, of |mu|^2")
-    sigma_penalty: float = Field(5.0, ge=0, description="lambda_2, of |sigma|^2")
+    mean_penalty: float = Field(
+        5.0,
+        ge=0,
+        description="lambda_1, of |mu|^2",
+        json_schema_extra=search(log_range(0.1, 50.0)),
+    )
+    sigma_penalty: float = Field(
+        5.0,
+        ge=0,
+        description="lambda_2, of |sigma|^2",
+        json_schema_extra=search(log_range(0.1, 50.0)),
+    )
     steps: int = Field(5, ge=1, description="of Adam, a round")
-    learning_rate: float = Field(0.01, gt=0, description="of Adam")
+    learning_rate: float = Field(
+        0.01,
+        gt=0,
+        description="of Adam",
+        json_schema_extra=search(log_range(1e-3, 0.1, solution="optimise")),
+    )
     milestones: tuple[int, ...] = Field((60, 80), description="rounds after which the rate falls")
     decay: float = Field(0.1, gt=0, le=1, description="by this factor")
 

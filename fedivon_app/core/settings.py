@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 
 from fedivon_app.core.schedule import Schedule, Shape
 from fedivon_app.core.scores import chosen_scores
+from fedivon_app.core.search_range import even_range, log_range, search
 from fedivon_app.core.text import did_you_mean
 
 # Options of single sources that used to be common settings, with the defaults that they had there.
@@ -125,6 +126,7 @@ class ModelSettings(Section):
         gt=0,
         lt=1,
         description="Monte Carlo dropout after every linear and convolution layer: its rate",
+        json_schema_extra=search(even_range(0.05, 0.5)),
     )
     dropout_logits: bool = Field(
         False, description="after the last layer, whose outputs are the logits, too"
@@ -138,7 +140,12 @@ class ClientSettings(Section):
 
     epochs: int = Field(1, ge=1, description="over the client's data, a round")
     batch_size: int = Field(32, ge=1, description="examples a step")
-    learning_rate: float = Field(0.1, gt=0, description="in the first round")
+    learning_rate: float = Field(
+        0.1,
+        gt=0,
+        description="in the first round",
+        json_schema_extra=search(log_range(1e-3, 1.0)),
+    )
     final_learning_rate: float | None = Field(
         None, gt=0, description="at the last round; none: the same as at the first"
     )

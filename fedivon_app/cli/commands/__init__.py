@@ -17,6 +17,7 @@ COMMANDS = {
     "run": "Runs an experiment, with several methods or seeds if asked.",
     "resume": "Goes on with stopped runs from their last checkpoints.",
     "sweep": "Runs every combination of values, and compares them.",
+    "tune": "Searches good settings, with one budget for every method.",
     "reproduce": "Fills tables and figures of the papers, ours beside theirs.",
     "list": "Lists runs: how far each is, and its last scores.",
     "show": "Prints the final scores of runs, and draws their curves.",
