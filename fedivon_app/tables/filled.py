@@ -70,9 +70,14 @@ class Filled:
         return [judge(claim, self.entries) for claim in self.table.claims]
 
     @property
+    def number_measured(self) -> int:
+        """Return how many numbers there are of ours."""
+        return sum(entry.ours is not None for entry in self.entries)
+
+    @property
     def measured(self) -> bool:
         """Whether there is any number of ours."""
-        return any(entry.ours is not None for entry in self.entries)
+        return self.number_measured > 0
 
     @property
     def state(self) -> State:
@@ -146,12 +151,14 @@ def fill(table: Table, scale: ScaleName, results: ResultFiles, rows: Sequence[st
 
 
 def best_scale(table: Table, results: ResultFiles) -> Filled:
-    """Return a table at the largest scale at which anything was measured, or at `here`."""
-    for scale in SCALES:
-        filled = fill(table, scale, results)
-        if filled.measured:
-            return filled
-    return fill(table, "here", results)
+    """Return a table at the scale at which most of it was measured.
+
+    Of two that are as good it is the larger; `quick` counts only where there is nothing else.
+    """
+    paper, here, quick = (fill(table, scale, results) for scale in SCALES)
+    if paper.measured or here.measured:
+        return paper if paper.number_measured >= here.number_measured else here
+    return quick if quick.measured else here
 
 
 def _entry(table: Table, place: Place, runs: Iterable[Outcome]) -> Entry:

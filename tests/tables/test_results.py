@@ -119,11 +119,19 @@ def test_a_table_is_filled_with_means_deviations_and_verdicts(table, results):
     assert "`toy`" in list_text([filled])
 
 
-def test_the_largest_scale_that_was_run_is_shown(table, results):
+def test_the_scale_at_which_most_was_run_is_shown(table, results, tmp_path):
     assert best_scale(table, results).scale == "here"
-    paper = Condition("demo", "fedavg", (*WORDS[:3], "rounds=20"))
-    results.add(paper, paper.settings(), outcome("fedavg"))
+    words = (*WORDS[:3], "rounds=20")
+    for strategy in ("fedavg", "fedivon"):
+        assert best_scale(table, results).scale == "here"
+        paper = Condition("demo", strategy, words)
+        results.add(paper, paper.settings(), outcome(strategy))
     assert best_scale(table, results).scale == "paper"
+    only_quick = ResultFiles(tmp_path / "quick")
+    assert best_scale(table, only_quick).scale == "here"
+    quick = Condition("demo", "fedavg", (*WORDS[:3], "rounds=1"))
+    only_quick.add(quick, quick.settings(), outcome("fedavg", rounds=1))
+    assert best_scale(table, only_quick).scale == "quick"
 
 
 def test_a_run_that_failed_is_told_and_not_averaged(table, results):
