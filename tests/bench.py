@@ -25,6 +25,7 @@ from fedivon_app.clients.fedavg import PointClient, PointSettings
 from fedivon_app.clients.fedivon import FedIvonClient
 from fedivon_app.clients.flipout import FlipoutClient
 from fedivon_app.core.codec import Payload
+from fedivon_app.core.compact import Compact, WireSettings
 from fedivon_app.core.compose import compose
 from fedivon_app.core.flat import Flat
 from fedivon_app.core.instructions import Instructions
@@ -208,6 +209,25 @@ def merge_speed(rule: str, clients: int = 20, size: int = 1_000_000, turns: int 
     return clients * size * 8 / 1e9 / seconds
 
 
+def codec_speed(size: int, whole: bool, turns: int = 5) -> float:
+    """Return how many MB of float32 the compact codec encodes and decodes in a second.
+
+    Means and precisions are counted; means move by a fraction of sigma, as in training.
+    """
+    rng = np.random.default_rng(0)
+    precision = 5000 * np.exp(0.3 * rng.standard_normal(size))
+    sent = Posterior(0.05 * rng.standard_normal(size), precision)
+    moved = sent.mean + rng.laplace(0, 0.1, size) / np.sqrt(precision)
+    reply = Payload(Posterior(moved, precision * np.exp(0.03 * rng.standard_normal(size))))
+    reference = None if whole else Payload(sent)
+    codec = Compact(WireSettings(codec="compact"), (size // 10, size - size // 10))
+    both = {
+        "encode": lambda: codec.encode(reply, reference),
+        "decode": partial(codec.decode, codec.encode(reply, reference), reference),
+    }
+    return 8 * size / 1e6 / (sum(contest(both, turns).values()) / 1e3)
+
+
 def predictions(
     network: Network, samples: int = 16, count: int = 500, turns: int = 3
 ) -> dict[str, float]:
@@ -242,6 +262,9 @@ def hot_paths(folder: Path) -> None:
     show("client round, lenet 32x32x3", client_rounds(folder))
     speeds = "   ".join(f"{rule} {merge_speed(rule):.2f}" for rule in RULES)
     print(f"{'merge, 20 clients x 1e6 parameters, GB/s':<52} {speeds}")
+    for size in (100_000, 1_000_000):
+        speeds = f"change {codec_speed(size, False):.0f}   whole {codec_speed(size, True):.0f}"
+        print(f"{f'compact codec, {size:,} parameters, MB/s':<52} {speeds}", flush=True)
     for network in (
         Network("mlp", (28, 28, 1)),
         Network("lenet", (28, 28, 1)),
