@@ -97,7 +97,9 @@ class Judged:
             return f"does not hold ({'; '.join(self.fails)})"
         if not self.holds:
             return "was not measured"
-        return "holds" + (f" (not measured: {'; '.join(self.open)})" if self.open else "")
+        places = len(self.holds) + len(self.open)
+        rest = f" in {len(self.holds)} of {places} places; the others were not measured"
+        return "holds" + (rest if self.open else "")
 
 
 class State(StrEnum):
