@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 from fedivon_app.core.compose import compose
@@ -145,11 +146,16 @@ def sweep_axes(
 
 
 def plan_runs(
-    experiment: str, axes: Axes, overrides: Sequence[str] = (), blame: bool = False
+    experiment: str,
+    axes: Axes,
+    overrides: Sequence[str] = (),
+    blame: bool = False,
+    remote: bool = False,
 ) -> list[Plan]:
     """Return a plan for every combination of values, the last axis fastest, and equal ones once.
 
-    With `blame`, a complaint about one of them begins with its values.
+    With `blame`, a complaint about one of them begins with its values. Paths from the working
+    folder are made absolute, unless the runs are `remote`, where paths are the server's.
     """
     plans: list[Plan] = []
     seen: list[dict[str, Any]] = []
@@ -159,6 +165,9 @@ def plan_runs(
         words = [*overrides, *told]
         try:
             settings = compose(settings_of, experiment, overrides=words)
+            if not remote and (paths := absolute_paths(settings)):
+                words += paths
+                settings = compose(settings_of, experiment, overrides=words)
         except SettingsError as error:
             blamed = f"{' '.join(told)}: " if blame and told else ""
             raise SettingsError(f"{blamed}{error}") from None
@@ -178,6 +187,19 @@ def plan_runs(
             del values[WEIGHTING]
         plans.append(Plan(settings, config, values))
     return plans
+
+
+def absolute_paths(settings: AnySettings) -> list[str]:
+    """Return overrides for the paths of files that are there, seen from the working folder.
+
+    The processes of a run may have another one.
+    """
+    named = {"data.path": settings.data.path, "evaluation.ood_path": settings.evaluation.ood_path}
+    return [
+        f"{key}={Path(path).absolute()}"
+        for key, path in named.items()
+        if path and not Path(path).is_absolute() and Path(path).exists()
+    ]
 
 
 def ignores_weights(settings: AnySettings) -> bool:

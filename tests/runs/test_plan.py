@@ -377,3 +377,17 @@ def test_run_and_resume_go_the_same_way(federation, tmp_path, capsys):
     assert main(["resume", str(folders[0])]) == 1
     assert federation.calls[-1]["resume"] == str(folders[0])
     assert "fedivon: fedivon failed: a reason" in capsys.readouterr().err
+
+
+def test_a_file_of_the_working_folder_is_named_by_its_absolute_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.npz").write_bytes(b"")
+    words = [*SMALL, "data.source=npz", "data.path=mine.npz"]
+    words += ["evaluation.ood=npz", "evaluation.ood_path=below-the-root.npz"]
+    (plan,) = plan_runs("demo", {}, words)
+    assert plan.settings.data.path == str(tmp_path / "mine.npz")
+    assert plan.settings.evaluation.ood_path == "below-the-root.npz"
+    again = compose(settings_of, "demo", overrides=plan.config["set"])
+    assert again.data.path == plan.settings.data.path
+    (remote,) = plan_runs("demo", {}, words, remote=True)
+    assert remote.settings.data.path == "mine.npz"

@@ -26,7 +26,7 @@ def run(options: argparse.Namespace) -> int:
     chosen = {"strategy": options.strategy, "seed": options.seed}
     axes = {key: [str(value) for value in values] for key, values in chosen.items() if values}
     overrides = [*where.settings, *options.set, f"run.folder={Path(options.runs).absolute()}"]
-    plans = plan_runs(options.experiment, axes, overrides)
+    plans = plan_runs(options.experiment, axes, overrides, remote=bool(where.superlink))
     if not where.superlink:
         check(plans)  # what is wrong with the data or the model is said here, before Flower starts
     launches = [Launch(settings=plan.settings, config=plan.config) for plan in plans]

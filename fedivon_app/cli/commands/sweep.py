@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
     folder = Path(options.runs).absolute() / folder_name(options.experiment, options.name)
     axes = sweep_axes(read_grid(options.grid), options.strategy, options.seeds)
     overrides = [*where.settings, *options.set, f"run.folder={folder}"]
-    plans = plan_runs(options.experiment, axes, overrides, blame=True)
+    plans = plan_runs(options.experiment, axes, overrides, blame=True, remote=bool(where.superlink))
     for rule in unweighted_rules(axes, plans):
         print(
             f"the rule {rule} ignores the weights: it runs once, not once for each merge.weighting"
