@@ -1,44 +1,23 @@
 """`fedivon reproduce` from beginning to end: real servers and clients, in one process."""
 
 import json
-from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
-import torch
 
-from fedivon_app import server_app
 from fedivon_app.cli.commands import reproduce
 from fedivon_app.cli.main import main
 from fedivon_app.clients.fedavg import PointClient
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.federation.run_queue import Where
-from fedivon_app.federation.superlink import RunEnd
 from fedivon_app.runs import fingerprint
-from fedivon_app.runs.status import RunStatus
 from fedivon_app.tables.conditions import Condition, Wanted
 from fedivon_app.tables.estimate import estimate, payload_bytes
 from fedivon_app.tables.filled import fill
 from fedivon_app.tables.reproduce import merged, missing
 from fedivon_app.tables.result_file import ResultFiles
 from fedivon_app.tables.table_file import read_table
-from tests.golden import InProcess, context_of
+from tests.one_process import in_one_process
 from tests.tables.toy import TABLE, conf_with, outcome
-
-
-class OneProcess:
-    """A federation whose runs are made in this process."""
-
-    def __init__(self):
-        self.configs = []
-        self.stop_at = None
-
-    def run(self, config, nodes, cpus, show):
-        self.configs.append(config)
-        if len(self.configs) == self.stop_at:
-            raise KeyboardInterrupt
-        server_app.main(InProcess(nodes), context_of(config))
-        return RunEnd(RunStatus.COMPLETED)
 
 
 @pytest.fixture
@@ -47,16 +26,7 @@ def federation(tmp_path, monkeypatch):
     known = lambda name: read_table(name, conf)  # noqa: E731
     monkeypatch.setattr(reproduce, "read_table", known)
     monkeypatch.setattr(reproduce, "table_names", lambda: ["toy"])
-    monkeypatch.setattr(server_app, "write_report", lambda run: None)
-    monkeypatch.setattr(torch, "set_num_threads", lambda number: None)
-    one = OneProcess()
-
-    @contextmanager
-    def pretended(where):
-        yield one
-
-    monkeypatch.setattr(Where, "federation", pretended)
-    return one
+    return in_one_process(monkeypatch)
 
 
 @pytest.fixture

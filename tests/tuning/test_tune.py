@@ -1,22 +1,16 @@
 """`fedivon tune` from beginning to end: real servers and clients, in one process."""
 
 import json
-from contextlib import contextmanager
 
 import pytest
-import torch
 import yaml
 
 from fedivon_app import server_app
 from fedivon_app.cli.commands import tune
 from fedivon_app.cli.main import main
-from fedivon_app.core.errors import RunError
-from fedivon_app.federation.run_queue import Where
-from fedivon_app.federation.superlink import RunEnd
 from fedivon_app.runs.catalogue import find
 from fedivon_app.runs.folder import Run
-from fedivon_app.runs.status import RunStatus
-from tests.golden import InProcess, context_of
+from tests.one_process import in_one_process
 
 SMALL = [
     "data.clients=4",
@@ -30,38 +24,10 @@ SMALL = [
 ]
 
 
-class OneProcess:
-    """A federation whose runs are made in this process."""
-
-    def __init__(self):
-        self.configs = []
-        self.stop_at = None
-
-    def run(self, config, nodes, cpus, show):
-        self.configs.append(dict(config))
-        if len(self.configs) == self.stop_at:
-            raise KeyboardInterrupt
-        try:
-            server_app.main(InProcess(nodes), context_of(config))
-        except RunError as error:
-            return RunEnd(RunStatus.FAILED, str(error))
-        show("round 9/9  train loss 1  mean: acc 12.34 nll 1.2345 ece 0.1  0.1 s")
-        return RunEnd(RunStatus.COMPLETED)
-
-
 @pytest.fixture
 def federation(monkeypatch):
-    monkeypatch.setattr(server_app, "write_report", lambda run: None)
     monkeypatch.setattr(server_app, "assess", lambda run, predicted: None)
-    monkeypatch.setattr(torch, "set_num_threads", lambda number: None)
-    one = OneProcess()
-
-    @contextmanager
-    def pretended(where):
-        yield one
-
-    monkeypatch.setattr(Where, "federation", pretended)
-    return one
+    return in_one_process(monkeypatch)
 
 
 @pytest.fixture
