@@ -28,21 +28,17 @@ def filled_tables(results: ResultFiles) -> list[Filled]:
     return [best_scale(read_table(name), results) for name in table_names()]
 
 
-def page(results: ResultFiles, template: str, tables: list[Filled]) -> str:
+def page(template: str, tables: list[Filled]) -> str:
     """Return the page: the template with its places filled."""
 
     def place(match: re.Match[str]) -> str:
         what, _, paper = match[1].partition(" ")
         if what == "list":
             return list_text(tables)
-        shown = [one for one in tables if one.table.paper == paper and _is_shown(one)]
+        shown = [one for one in tables if one.table.paper == paper and one.measured]
         return "\n\n".join(table_text(one) + _pictures(one) for one in shown)
 
     return NOTE + re.sub(r"\{\{ ([\w -]+) \}\}", place, template)
-
-
-def _is_shown(filled: Filled) -> bool:
-    return filled.measured
 
 
 def _pictures(filled: Filled) -> str:
@@ -61,7 +57,7 @@ def main() -> None:
     for one in tables:
         if one.measured:
             pictures(one, PICTURES)
-    text = page(results, (RESULTS / "page.md").read_text(encoding="utf-8"), tables)
+    text = page((RESULTS / "page.md").read_text(encoding="utf-8"), tables)
     (DOCS / "results.md").write_text(text, encoding="utf-8")
 
 

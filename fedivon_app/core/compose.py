@@ -129,6 +129,15 @@ def _read(conf: Path, folder: str, name: str) -> dict[str, Any]:
     return values
 
 
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested settings by their dotted names; names that are dotted already stay so."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        nested = isinstance(value, Mapping) and value
+        found |= flat(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
+    return found
+
+
 def split_words(text: str) -> list[str]:
     """Return the overrides in a text, in which quotes keep spaces together as in a shell."""
     try:

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from fedivon_app.core.compose import flat
 from fedivon_app.core.errors import UserError
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.report.results import RunResults
@@ -159,15 +160,6 @@ def label(groups: Sequence[Mapping[str, Any]]) -> Labels:
         also = [f"those of {s} also by {', '.join(own)}" for s, own in keys.items() if own]
         by = "; ".join(["strategy", *also])
     return Labels(texts, f"Groups are named by {by}." if by else "")
-
-
-def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested settings by their dotted names."""
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        nested = isinstance(value, Mapping) and value
-        found |= flat(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
-    return found
 
 
 def shared(settings: AnySettings) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 from fedivon_app.tables.conditions import Place, chosen, places
@@ -57,7 +57,6 @@ class Filled:
     entries: Sequence[Entry]
     outcomes: Mapping[tuple[str, str], Sequence[Outcome]]
     ages: Mapping[tuple[str, str], Age]
-    drawn: bool = field(default=False)
 
     @cached_property
     def orders(self) -> list[Order]:

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import fedivon_app
+from fedivon_app.core.compose import flat
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.files import write_text
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.core.text import one_line
 from fedivon_app.methods import settings_of
-from fedivon_app.report.grouping import flat
 from fedivon_app.runs.fingerprint import changed, code_of
 from fedivon_app.tables.conditions import Condition
 from fedivon_app.tables.outcome import Outcome, as_json
@@ -81,10 +81,6 @@ class ResultFiles:
         known[condition] = Measured(condition, leaves, runs)
         self._read[condition.experiment] = known
         write_results(self.folder / f"{condition.experiment}.json", list(known.values()))
-
-    def experiments(self) -> list[str]:
-        """Return the names of all experiments of which something was measured."""
-        return sorted(path.stem for path in self.folder.glob("*.json"))
 
 
 def result_files(folder: Path) -> ResultFiles:

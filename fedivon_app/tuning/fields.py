@@ -65,15 +65,6 @@ def is_whole(info: FieldInfo) -> bool:
     return int in kinds and float not in kinds
 
 
-def flat_values(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested values by dotted names; names that are dotted already stay so."""
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        nested = isinstance(value, Mapping) and value
-        found |= flat_values(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
-    return found
-
-
 def nested_values(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return values by dotted names as nested ones."""
     nested: dict[str, Any] = {}

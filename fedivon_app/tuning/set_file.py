@@ -13,12 +13,12 @@ from typing import Any
 
 import yaml
 
-from fedivon_app.core.compose import compose
+from fedivon_app.core.compose import compose, flat
 from fedivon_app.core.errors import SettingsError, UserError
 from fedivon_app.core.text import one_line
 from fedivon_app.methods import settings_of
 from fedivon_app.report.grouping import written
-from fedivon_app.tuning.fields import check_names, flat_values, nested_values
+from fedivon_app.tuning.fields import check_names, nested_values
 from fedivon_app.tuning.space import words_of
 
 METHODS = "methods"
@@ -37,8 +37,8 @@ def words_of_file(
     methods = values.pop(METHODS, None) or {}
     if not isinstance(methods, Mapping) or not all(_is_mapping(own) for own in methods.values()):
         raise SettingsError(f"{path}: methods must hold names of methods, and values of each")
-    common = flat_values(values)
-    own = {name: flat_values(part or {}) for name, part in methods.items()}
+    common = flat(values)
+    own = {name: flat(part or {}) for name, part in methods.items()}
     for strategy in list(strategies) or _own_strategy(experiment):
         check_names(common, _kind(strategy, str(path)), str(path))
     for strategy, part in own.items():
@@ -57,7 +57,7 @@ def plain_words(words: Iterable[str], strategy: str) -> list[str]:
         name, _, value = word.partition("=")
         if name == METHODS:
             own = (yaml.safe_load(value) or {}).get(strategy) or {}
-            plain += words_of(flat_values(own))
+            plain += words_of(flat(own))
         elif not name.startswith(f"{METHODS}."):
             plain.append(word)
         elif name.startswith(prefix):

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedivon_app.core.compose import flat
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.files import write_text
 from fedivon_app.core.settings import AnySettings
-from fedivon_app.report.grouping import flat
 from fedivon_app.runs.plan import identity_of
 from fedivon_app.tuning.halving import (
     Begin,

@@ -15,7 +15,7 @@ TEMPLATE = (results_page.RESULTS / "page.md").read_text(encoding="utf-8")
 def test_the_page_is_what_the_files_say():
     results = ResultFiles(results_page.RESULTS)
     tables = results_page.filled_tables(results)
-    fresh = results_page.page(results, TEMPLATE, tables)
+    fresh = results_page.page(TEMPLATE, tables)
     written = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
     assert written == fresh, "docs/results.md is not up to date: make results"
     assert all(f"| `{name}` |" in written for name in table_names())
@@ -24,5 +24,5 @@ def test_the_page_is_what_the_files_say():
 
 
 def test_every_place_of_the_template_is_filled():
-    text = results_page.page(ResultFiles(results_page.RESULTS), TEMPLATE, [])
+    text = results_page.page(TEMPLATE, [])
     assert "{{" not in text and text.count("\n## ") == TEMPLATE.count("\n## ")

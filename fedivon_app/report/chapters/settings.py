@@ -6,12 +6,12 @@ import shlex
 
 import yaml
 
-from fedivon_app.core.compose import compose
+from fedivon_app.core.compose import compose, flat
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.methods import settings_of
 from fedivon_app.report import html
-from fedivon_app.report.grouping import flat, shared, written
+from fedivon_app.report.grouping import shared, written
 from fedivon_app.report.html import Chapter
 from fedivon_app.report.view import PageView
 
