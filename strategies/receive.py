@@ -8,7 +8,9 @@ from collections.abc import Iterable, Iterator
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-PAUSE = 0.125  # seconds between two looks
+SHORTEST = 0.01  # seconds between two looks
+LONGEST = 0.125
+SHARE = 0.2  # of the time waited since something came, which the next pause takes
 
 
 def gather(
@@ -22,14 +24,18 @@ def gather(
 
     With a quorum the wait ends `grace` seconds after that many replies which are no errors. Nobody
     has to hold all replies, as Flower's `send_and_receive` does. Who answers later than that is as
-    one whose reply got lost: nobody will fetch it.
+    one whose reply got lost: nobody will fetch it. A look costs the other side something, so that
+    they become rarer the longer nothing comes.
     """
     waiting = {message_id for message_id in grid.push_messages(messages) if message_id}
     end = time.monotonic() + timeout
     good = 0
+    last = time.monotonic()  # when something came
     reached = quorum is None
     while waiting and time.monotonic() < end:
         arrived = list(grid.pull_messages(waiting))
+        if arrived:
+            last = time.monotonic()
         while arrived:
             message = arrived.pop()
             waiting.discard(message.metadata.reply_to_message_id)
@@ -39,4 +45,9 @@ def gather(
             reached = True
             end = min(end, time.monotonic() + grace)
         elif waiting:
-            time.sleep(PAUSE)
+            time.sleep(pause_after(time.monotonic() - last))
+
+
+def pause_after(waited: float) -> float:
+    """Return the seconds until the next look, when nothing has come for so many."""
+    return min(max(SHARE * waited, SHORTEST), LONGEST)

@@ -21,6 +21,7 @@ from unittest import mock
 
 import torch
 from flwr.app import Context, Error, Message, RecordDict
+from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedivon_app import client_app, server_app
@@ -101,9 +102,9 @@ def context_of(config: dict[str, str]) -> Context:
     return Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config=config)
 
 
-def run(case: str) -> list[dict[str, Any]]:
+def run(case: str, grid: Grid | None = None) -> list[dict[str, Any]]:
     """The lines of metrics.jsonl of a short run of a method or a variant of it, without their
-    times.
+    times. The nodes are those of the grid, or in this process.
     """
     method = case.partition(",")[0]
     experiment = "digits-regression" if method == "bayes-admm-full" else "demo"
@@ -111,7 +112,7 @@ def run(case: str) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as place, mock.patch.object(server_app, "write_report"):
         config = {"experiment": experiment, "strategy": method, "runs": place}
         config["set"] = " ".join(f"'{word}'" for word in [*words, "run.client_state=run"])
-        server_app.main(InProcess(CLIENTS), context_of(config))
+        server_app.main(grid or InProcess(CLIENTS), context_of(config))
         (folder,) = Path(place).iterdir()
         return [
             {key: value for key, value in record.items() if key != "seconds"}

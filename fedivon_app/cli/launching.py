@@ -14,7 +14,11 @@ from fedivon_app.runs.records import SUMMARY
 def where_of(options: argparse.Namespace) -> Where:
     """Return where runs are to take place, as the command line says."""
     return Where(
-        cpus=options.cpus, verbose=options.verbose, superlink=options.superlink, ca=options.ca
+        cpus=options.cpus,
+        verbose=options.verbose,
+        superlink=options.superlink,
+        ca=options.ca,
+        engine=options.engine,
     )
 
 

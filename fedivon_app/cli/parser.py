@@ -119,9 +119,21 @@ def add_folder(
     parser.add_argument(name, type=Path, default=Path(default), metavar="DIR", help=text)
 
 
-def add_launch(parser: argparse.ArgumentParser) -> None:
-    """Add where runs take place, and how much is shown of it."""
+def add_simulation(parser: argparse.ArgumentParser, engine: str) -> None:
+    """Add how runs are simulated; `engine` is the default."""
     parser.add_argument("--cpus", type=float, default=1, help="CPUs for each simulated client")
+    parser.add_argument(
+        "--engine",
+        choices=("flower", "inline"),
+        default=engine,
+        help="simulate with Flower's own engine, or faster with worker processes of our own; "
+        f"the numbers are the same (default: {engine})",
+    )
+
+
+def add_launch(parser: argparse.ArgumentParser, engine: str = "flower") -> None:
+    """Add where runs take place, and how much is shown of it."""
+    add_simulation(parser, engine)
     add_connection(parser, "run on this one's nodes, not on simulated ones ($FEDIVON_SUPERLINK)")
     parser.add_argument("--verbose", action="store_true", help="show Flower's own log too")
 

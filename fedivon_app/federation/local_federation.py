@@ -25,6 +25,7 @@ class Federation(SuperLink):
 
     Without `simulation` the nodes are SuperNodes that somebody starts and points to `address`; with
     `keys`, a folder that `fedivon keys` made, they speak TLS and need keys that are registered.
+    `cores` are those that a simulation may use, None for all that there are.
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class Federation(SuperLink):
         verbose: bool = False,
         start_timeout: float = 90,
         keys: Path | None = None,
+        cores: int | None = None,
     ):
         super().__init__(
             address=f"127.0.0.1:{free_port()}",
@@ -42,6 +44,7 @@ class Federation(SuperLink):
         self.simulation = simulation
         self.start_timeout = start_timeout
         self.keys = keys
+        self.cores = cores
 
     def __enter__(self) -> Self:
         super().__enter__()
@@ -54,7 +57,12 @@ class Federation(SuperLink):
         return self
 
     def start(self) -> None:
-        """Start the SuperLink, new or again with what it had in its database."""
+        """Start the SuperLink, new or again with what it had in its database.
+
+        Beside others its processes compute with as many threads as it has cores.
+        """
+        if self.cores is not None:
+            self.environment.setdefault("OMP_NUM_THREADS", str(self.cores))
         host, _, port = self.address.partition(":")
         command = [str(BIN / "flower-superlink"), "--isolation", "subprocess"]
         command += ["--database", str(Path(self._home.name) / "state.db"), *self._tls()]
@@ -111,7 +119,9 @@ class Federation(SuperLink):
         """How many nodes are simulated, for Flower's own default is two."""
         if not self.simulation:
             return []
-        resources = f"client-resources-num-cpus={cpus:g} init-args-num-cpus={os.cpu_count()}"
+        cores = self.cores or os.cpu_count() or 1
+        own = min(cpus, cores)
+        resources = f"client-resources-num-cpus={own:g} init-args-num-cpus={cores}"
         return ["--federation-config", f"num-supernodes={nodes} {resources}"]
 
     def _abandon(self, run_id: str) -> None:

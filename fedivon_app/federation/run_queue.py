@@ -7,20 +7,22 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.core.text import duration
 from fedivon_app.federation.local_federation import Federation
-from fedivon_app.federation.superlink import RunEnd, SuperLink
+from fedivon_app.federation.superlink import RunEnd, RunMaker, SuperLink
 from fedivon_app.runs.fingerprint import commit
 from fedivon_app.runs.folder import named_folder, reserved_folder
 from fedivon_app.runs.plan import Action, Step, left
 from fedivon_app.runs.status import RunStatus
 
+Engine = Literal["flower", "inline"]
 Ended = Callable[[int, Path | None], None]
 WORTH_TELLING = 60  # seconds that a run will take
 
@@ -47,18 +49,29 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Where:
-    """What runs go to: a simulation that is started for them, or a SuperLink that is there."""
+    """What runs go to: a simulation that is started for them, or a SuperLink that is there.
+
+    A simulation is Flower's own, or the inline one. `cores` are those that it may use, None for all
+    that there are.
+    """
 
     cpus: float = 1
     verbose: bool = False
     superlink: str | None = None
     ca: Path | None = None
+    engine: Engine = "flower"
+    cores: int | None = None
 
-    def federation(self) -> SuperLink:
+    def federation(self) -> AbstractContextManager[RunMaker]:
         """Return the federation, to be entered by `with`."""
         if self.superlink:
             return SuperLink(self.superlink, self.ca, verbose=self.verbose)
-        return Federation(verbose=self.verbose)
+        if self.engine == "inline":
+            # Imported late, for it brings the app and torch.
+            from fedivon_app.federation.inline_federation import InlineFederation
+
+            return InlineFederation(cores=self.cores, verbose=self.verbose)
+        return Federation(verbose=self.verbose, cores=self.cores)
 
     @property
     def settings(self) -> list[str]:

@@ -18,7 +18,7 @@ from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from flwr.cli.typing import SuperLinkConnection
 from flwr.cli.utils import init_http_client_from_connection
@@ -49,6 +49,19 @@ class RunEnd:
     def failed(self) -> bool:
         """Whether the run did not come to its own end: it failed, or somebody stopped it."""
         return self.status is not RunStatus.COMPLETED
+
+
+class RunMaker(Protocol):
+    """Makes runs of this project's app, one at a time."""
+
+    def run(
+        self,
+        config: RunConfig,
+        nodes: int | None = None,
+        cpus: float = 1,
+        show: Callable[[str], None] = print,
+    ) -> RunEnd:
+        """Start a run, show its progress line by line, and return what it came to."""
 
 
 class SuperLink:

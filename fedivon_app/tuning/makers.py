@@ -8,7 +8,6 @@ module, and so it imports nothing that knows the methods.
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
 import sys
 import time
@@ -21,8 +20,7 @@ from types import FrameType
 from typing import Protocol, Self
 
 from fedivon_app.core.errors import FedIvonError, FlowerError
-from fedivon_app.federation.local_federation import Federation
-from fedivon_app.federation.superlink import RunEnd, SuperLink
+from fedivon_app.federation.superlink import RunEnd, RunMaker
 
 PATIENCE = 60.0  # seconds for a federation to end
 
@@ -34,7 +32,7 @@ class Place(Protocol):
     def cpus(self) -> float:
         """The CPUs for each simulated client."""
 
-    def federation(self) -> AbstractContextManager[SuperLink]:
+    def federation(self) -> AbstractContextManager[RunMaker]:
         """Return the federation, to be entered by `with`."""
 
 
@@ -85,7 +83,7 @@ class OneByOne:
         self.where = where
         self.show = show
         self._stack = ExitStack()
-        self._federation: SuperLink | None = None
+        self._federation: RunMaker | None = None
         self._job: Job | None = None
 
     def __enter__(self) -> Self:
@@ -113,42 +111,11 @@ class OneByOne:
         return made
 
 
-def make(job: Job, federation: SuperLink, where: Place, show: Callable[[str], None]) -> Made:
+def make(job: Job, federation: RunMaker, where: Place, show: Callable[[str], None]) -> Made:
     """Make a run in a federation."""
     began = time.monotonic()
     end = federation.run(config=job.config, nodes=job.nodes, cpus=where.cpus, show=show)
     return Made(job.name, end, time.monotonic() - began)
-
-
-class ShareOfCores(Federation):
-    """A simulation that takes a share of the machine's cores, for several side by side."""
-
-    def __init__(self, cores: int, verbose: bool = False):
-        super().__init__(verbose=verbose)
-        self.cores = cores
-
-    def start(self) -> None:
-        """Start the SuperLink, whose processes compute with as many threads as it has cores."""
-        self.environment.setdefault("OMP_NUM_THREADS", str(self.cores))
-        super().start()
-
-    def _federation(self, nodes: int | None, cpus: float) -> list[str]:
-        own = min(cpus, self.cores)
-        resources = f"client-resources-num-cpus={own:g} init-args-num-cpus={self.cores}"
-        return ["--federation-config", f"num-supernodes={nodes} {resources}"]
-
-
-@dataclass(frozen=True)
-class Beside:
-    """A simulation beside others, of which there are `count`."""
-
-    count: int
-    cpus: float = 1
-    verbose: bool = False
-
-    def federation(self) -> SuperLink:
-        """Return the federation, to be entered by `with`."""
-        return ShareOfCores(max(1, (os.cpu_count() or 1) // self.count), verbose=self.verbose)
 
 
 @dataclass(eq=False)

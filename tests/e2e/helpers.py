@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedivon_app.federation.local_federation import Federation, free_port
-from fedivon_app.federation.superlink import BIN, RunEnd
+from fedivon_app.federation.superlink import BIN, RunEnd, RunMaker
 from fedivon_app.runs.folder import Run
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -39,9 +39,7 @@ def configuration(runs: Path, experiment: str, strategy: str, *overrides: str) -
     }
 
 
-def launch(
-    federation: Federation, config: dict[str, str], nodes: int, at_once: int = 1
-) -> Launched:
+def launch(federation: RunMaker, config: dict[str, str], nodes: int, at_once: int = 1) -> Launched:
     """Make a run; every client that trains at once with others is a process more to start."""
     lines: list[str] = []
     cpus = (os.cpu_count() or 1) / at_once

@@ -16,8 +16,8 @@ import yaml
 
 from fedivon_app.cli.main import main
 from fedivon_app.federation.bundle import copy_app
-from fedivon_app.federation.local_federation import Federation
-from fedivon_app.federation.superlink import BIN
+from fedivon_app.federation.inline_federation import InlineFederation
+from fedivon_app.federation.superlink import BIN, RunMaker
 from fedivon_app.runs.folder import Run
 from fedivon_app.runs.personalise import kept_models, score_again
 from tests.e2e.helpers import PROJECT, Launched, configuration, launch, numbers, resume
@@ -40,7 +40,7 @@ SMALL = [
 ]
 
 
-def simulate(federation: Federation, runs: Path, *overrides: str, at_once: int = 1) -> Launched:
+def simulate(federation: RunMaker, runs: Path, *overrides: str, at_once: int = 1) -> Launched:
     """Run four rounds in the simulation."""
     config = configuration(runs, "demo", "fedivon-personal", *SMALL, *overrides)
     return launch(federation, config, nodes=4, at_once=at_once).completed()
@@ -100,6 +100,12 @@ def test_a_run_stopped_and_resumed_ends_with_the_same_numbers(federation, undist
     resume(federation, folder, 4)
     assert numbers(folder) == numbers(undisturbed.folder)
     assert json.loads((folder / "summary.json").read_text())["status"] == "completed"
+
+
+def test_the_inline_engine_gives_the_same_numbers_as_flowers(undisturbed, tmp_path):
+    with InlineFederation() as inline:
+        found = simulate(inline, tmp_path, at_once=2)
+    assert numbers(found.folder) == numbers(undisturbed.folder)
 
 
 def test_what_is_on_disk_scores_as_it_did_in_the_run(undisturbed):

@@ -1,6 +1,7 @@
 """Waiting for replies, against a grid whose nodes answer when the test says so."""
 
 import weakref
+from itertools import pairwise
 
 import pytest
 from flwr.app import Error, Message, RecordDict
@@ -58,10 +59,10 @@ def clock(monkeypatch):
 
 
 def ask(clock, answers, failing=frozenset(), **waiting):
-    """Who answered, and when the waiting was over."""
+    """Who answered, and in which second the waiting was over: looks are less than one apart."""
     messages = [Message(RecordDict(), node, "train") for node in answers]
     replies = gather(Grid(clock, answers, failing), messages, **waiting)
-    return sorted(reply.metadata.src_node_id for reply in replies), clock.now
+    return sorted(reply.metadata.src_node_id for reply in replies), int(clock.now)
 
 
 def test_all_replies_end_the_round_at_once(clock):
@@ -87,7 +88,8 @@ def test_errors_are_replies_that_do_not_count(clock):
 
 def test_no_quorum_waits_for_all_as_long_as_the_round_lasts(clock):
     assert ask(clock, {5: 1, 6: 6}, timeout=7) == ([5, 6], 6)
-    assert ask(clock, {5: 1, 6: None}, timeout=7) == ([5], 6 + 7)
+    clock.now = 0.0
+    assert ask(clock, {5: 1, 6: None}, timeout=7) == ([5], 7)
 
 
 def test_replies_are_given_as_they_come_and_not_held(clock):
@@ -100,3 +102,21 @@ def test_replies_are_given_as_they_come_and_not_held(clock):
     gone = weakref.ref(first)
     del first
     assert next(replies).metadata.src_node_id == 6 and gone() is None
+
+
+def test_looks_become_rarer_while_nothing_comes_and_frequent_again_when_it_does(clock):
+    looks = []
+
+    class Watched(Grid):
+        def pull_messages(self, message_ids):
+            looks.append(self.clock.now)
+            return super().pull_messages(message_ids)
+
+    grid = Watched(clock, {5: 3, 6: 4})
+    list(gather(grid, [Message(RecordDict(), node, "train") for node in grid.answers], timeout=10))
+    pauses = [after - before for before, after in pairwise(looks)]
+    arrival = next(n for n, look in enumerate(looks) if look >= 3)
+    assert [pauses[0], pauses[arrival]] == pytest.approx([module.SHORTEST] * 2)
+    assert max(pauses) == pytest.approx(module.LONGEST)
+    rounded = [round(pause, 6) for pause in pauses[:arrival]]
+    assert rounded == sorted(rounded)

@@ -4,9 +4,12 @@ import time
 
 import pytest
 
+from fedivon_app.cli.commands import tune
 from fedivon_app.core.errors import FlowerError
-from fedivon_app.tuning import makers
-from fedivon_app.tuning.makers import Beside, Job, OneByOne, ShareOfCores, SideBySide
+from fedivon_app.federation.inline_federation import InlineFederation
+from fedivon_app.federation.local_federation import Federation
+from fedivon_app.federation.run_queue import Where
+from fedivon_app.tuning.makers import Job, OneByOne, SideBySide
 from fedivon_app.tuning.telling import Telling, without_test_scores
 from tests.tuning.helpers import Pretended
 
@@ -63,12 +66,13 @@ def test_who_leaves_early_ends_what_is_under_way(tmp_path):
 
 
 def test_cores_are_shared(monkeypatch):
-    monkeypatch.setattr(makers.os, "cpu_count", lambda: 8)
-    federation = Beside(cpus=4, count=3).federation()
-    assert isinstance(federation, ShareOfCores) and federation.cores == 2
+    monkeypatch.setattr(tune.os, "cpu_count", lambda: 8)
+    federation = tune.beside(Where(cpus=4), count=3).federation()
+    assert isinstance(federation, Federation) and federation.cores == 2
     (_, told) = federation._federation(20, 4)
     assert told == "num-supernodes=20 client-resources-num-cpus=2 init-args-num-cpus=2"
-    assert Beside(count=20).federation().cores == 1
+    inline = tune.beside(Where(engine="inline"), count=20).federation()
+    assert isinstance(inline, InlineFederation) and inline.cores == 1
 
 
 def test_no_test_score_is_told(capsys):

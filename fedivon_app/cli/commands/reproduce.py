@@ -11,7 +11,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedivon_app.cli.parser import positive_number
+from fedivon_app.cli.parser import add_simulation, positive_number
 from fedivon_app.cli.tables import layout
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.federation import run_queue
@@ -83,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="where numbers are kept (default: docs/results of the checkout)",
     )
-    parser.add_argument("--cpus", type=float, default=1, help="CPUs for each simulated client")
+    add_simulation(parser, engine="inline")
     parser.add_argument("--verbose", action="store_true", help="show Flower's own log too")
 
 
@@ -134,7 +134,7 @@ def _check_old(
     if not runs:
         print("nothing is older than the code")
         return False
-    where = Where(cpus=options.cpus, verbose=options.verbose)
+    where = Where(cpus=options.cpus, verbose=options.verbose, engine=options.engine)
     plans = plans_of(runs, folder, [*where.settings, f"run.stop_after={CHECKED_ROUNDS}"])
     if options.plan:
         print("\n".join(f"  {one.condition.words}, seed {one.seed}" for one in runs))
@@ -166,7 +166,7 @@ def _run_missing(
     tables: Sequence[Table], options: argparse.Namespace, folder: Path, results: ResultFiles
 ) -> bool:
     """Run what is missing, and tell whether a run failed."""
-    where = Where(cpus=options.cpus, verbose=options.verbose)
+    where = Where(cpus=options.cpus, verbose=options.verbose, engine=options.engine)
     needed = _needed(tables, options)
     runs = missing(needed, results, options.again)
     if not runs:

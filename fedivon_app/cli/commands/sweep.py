@@ -38,7 +38,7 @@ ENDED_WELL = (RunStatus.COMPLETED, RunStatus.STOPPED)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes to its parser."""
     add_experiment(parser)
-    add_launch(parser)
+    add_launch(parser, engine="inline")
     add_start(parser)
     parser.add_argument(
         "grid",

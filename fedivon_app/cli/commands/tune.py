@@ -9,11 +9,19 @@ DIR/tune-EXPERIMENT[-NAME], and the same command goes on where it was stopped.
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from fedivon_app.cli.parser import add_experiment, add_start, positive_number, whole_number
+from fedivon_app.cli.parser import (
+    add_experiment,
+    add_simulation,
+    add_start,
+    positive_number,
+    whole_number,
+)
 from fedivon_app.cli.tables import WAYS, ScoredRow, scores_table, way_of
 from fedivon_app.core.files import write_text
 from fedivon_app.federation import run_queue
@@ -21,7 +29,7 @@ from fedivon_app.federation.run_queue import Where
 from fedivon_app.runs.check import check
 from fedivon_app.runs.plan import folder_name
 from fedivon_app.tuning.finals import Final, final_plans, run_finals, seeds_of
-from fedivon_app.tuning.makers import Beside, Maker, OneByOne, SideBySide
+from fedivon_app.tuning.makers import Maker, OneByOne, SideBySide
 from fedivon_app.tuning.page import About, write_page
 from fedivon_app.tuning.proposals import check_installed
 from fedivon_app.tuning.search import Clock, Search
@@ -76,14 +84,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--name", metavar="NAME", help="added to the folder's name, for a second search"
     )
-    parser.add_argument("--cpus", type=float, default=1, help="CPUs for each simulated client")
+    add_simulation(parser, engine="inline")
     parser.add_argument("--verbose", action="store_true", help="show Flower's own log too")
 
 
 def run(options: argparse.Namespace) -> int:
     """Search, run the best anew, write the page and the file, and return the exit status."""
     check_installed()
-    where = Where(cpus=options.cpus, verbose=options.verbose)
+    where = Where(cpus=options.cpus, verbose=options.verbose, engine=options.engine)
     name = folder_name(options.experiment, options.name).removeprefix("sweep-")
     folder = Path(options.runs).absolute() / f"tune-{name}"
     asked = Asked(
@@ -133,8 +141,12 @@ def maker_of(options: argparse.Namespace, where: Where, telling: Telling) -> Mak
     """Return who makes the runs: one federation, or several side by side."""
     if options.parallel == 1:
         return OneByOne(where, telling.follow)
-    beside = Beside(cpus=where.cpus, verbose=where.verbose, count=options.parallel)
-    return SideBySide(beside, options.parallel, telling.follow)
+    return SideBySide(beside(where, options.parallel), options.parallel, telling.follow)
+
+
+def beside(where: Where, count: int) -> Where:
+    """Return where runs take place of which there are so many at a time: each has its cores."""
+    return replace(where, cores=max(1, (os.cpu_count() or 1) // count))
 
 
 def finals_of(
