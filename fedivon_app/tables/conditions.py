@@ -89,7 +89,7 @@ def wanted(
     found: dict[Condition, Wanted] = {}
     for place in places(table, scale):
         size = table.scale(scale, place.block, place.row)
-        if (size.cannot and not anyway) or not chosen(place, rows):
+        if (size.cannot and not anyway) or not chosen(place, table, rows):
             continue
         number = seeds or size.seeds or 1
         one = found.setdefault(place.condition, Wanted(place.condition, number))
@@ -103,20 +103,27 @@ def left_out(table: Table, scale: ScaleName, rows: Sequence[str] = ()) -> dict[s
     return {
         place.block.name: size.cannot.strip()
         for place in places(table, scale)
-        if chosen(place, rows) and (size := table.scale(scale, place.block, place.row)).cannot
+        if chosen(place, table, rows)
+        and (size := table.scale(scale, place.block, place.row)).cannot
     }
 
 
-def chosen(place: Place, rows: Sequence[str]) -> bool:
-    """Tell whether these names mean the cell: those of its block, row or method, or patterns."""
-    names = (place.block.name, place.row.name, place.condition.strategy)
-    return not rows or any(fnmatchcase(name, row) for name in names for row in rows)
+def chosen(place: Place, table: Table, rows: Sequence[str]) -> bool:
+    """Tell whether these names, or patterns, mean the cell.
+
+    Names of blocks say which blocks are meant, and those of rows and methods which rows of them.
+    """
+    blocks = [one for one in rows if any(fnmatchcase(block.name, one) for block in table.blocks)]
+    others = [one for one in rows if one not in blocks]
+    own = (place.row.name, place.condition.strategy)
+    in_block = not blocks or any(fnmatchcase(place.block.name, one) for one in blocks)
+    return in_block and (not others or any(fnmatchcase(n, one) for n in own for one in others))
 
 
 def check_rows(table: Table, rows: Sequence[str]) -> None:
     """Raise a SettingsError for a name that means no row of the table."""
     for given in rows:
-        if not any(chosen(place, [given]) for place in places(table, "paper")):
+        if not any(chosen(place, table, [given]) for place in places(table, "paper")):
             known = [block.name for block in table.blocks]
             known += [row.name for block in table.blocks for row in block.rows]
             raise SettingsError(

@@ -136,7 +136,7 @@ def fill(table: Table, scale: ScaleName, results: ResultFiles, rows: Sequence[st
     outcomes: dict[tuple[str, str], list[Outcome]] = {}
     ages: dict[tuple[str, str], Age] = {}
     for place in places(table, scale):
-        if not chosen(place, rows):
+        if not chosen(place, table, rows):
             continue
         measured = results.find(place.condition)
         runs = list(measured.runs.values()) if measured else []

@@ -73,7 +73,16 @@ def test_rows_that_share_their_runs_are_run_once_and_those_that_cannot_run_are_l
 
 
 @pytest.mark.parametrize(
-    ("rows", "number"), [(["digits"], 2), (["FedIvon*"], 1), (["fedavg"], 2), (["large"], 1)]
+    ("rows", "number"),
+    [
+        (["digits"], 2),
+        (["FedIvon*"], 1),
+        (["fedavg"], 2),
+        (["large"], 1),
+        (["digits", "large"], 3),
+        (["digits", "fedavg"], 1),
+        (["large", "FedIvon*"], 0),
+    ],
 )
 def test_rows_are_named_by_block_row_or_method(read, rows, number):
     table = read()

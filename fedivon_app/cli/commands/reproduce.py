@@ -52,7 +52,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="as published, as two cores do it in hours, or in minutes (default: here)",
     )
     parser.add_argument(
-        "--rows", nargs="+", default=[], metavar="NAME", help="only these blocks, rows or methods"
+        "--rows",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="only these blocks, only these rows or methods of them",
     )
     parser.add_argument(
         "--seeds",
