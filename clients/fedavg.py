@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from fedivon_app.clients.base import Carries, Learned, M, PosteriorClient, SoFar, Task
 from fedivon_app.core.codec import Payload
+from fedivon_app.core.optimizers import SGD, Adam
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.search_range import even_range, log_range, search
 from fedivon_app.core.settings import AnySettings, ClientSettings
@@ -143,11 +144,11 @@ class PointClient(PosteriorClient[P, M]):
         learned = [self.flat.as_parameter()] if weights is None else weights
         optimizer: torch.optim.Optimizer
         if client.optimizer == "adam":
-            optimizer = torch.optim.Adam(
+            optimizer = Adam(
                 learned, lr=task.learning_rate, weight_decay=client.weight_decay, fused=True
             )
         else:
-            optimizer = torch.optim.SGD(
+            optimizer = SGD(
                 learned,
                 lr=task.learning_rate,
                 momentum=client.momentum,

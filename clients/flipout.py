@@ -6,12 +6,12 @@ from math import log1p
 from typing import ClassVar, Literal, Self
 
 import numpy as np
-import torch
 from pydantic import Field
 from torch import Tensor
 
 from fedivon_app.clients.base import Learned, PosteriorClient, Task
 from fedivon_app.core.codec import Payload
+from fedivon_app.core.optimizers import Adam
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.search_range import log_range, search
 from fedivon_app.core.settings import ClientSettings, MergeSettings, PosteriorClientSettings
@@ -81,7 +81,7 @@ class FlipoutClient(PosteriorClient[FlipoutSettings, MergeSettings]):
         sigma = np.sqrt(start.posterior.variance) if inherits else client.sigma_init
         network = VariationalNetwork(self.flat, sigma, client.flipout, client.smallest_sigma)
         prior_mean, prior_precision = self.prior(start.posterior)
-        optimizer = torch.optim.Adam(network.parameters(), lr=task.learning_rate, fused=True)
+        optimizer = Adam(network.parameters(), lr=task.learning_rate, fused=True)
         for inputs, labels in task.batches(network.posterior):
             network.zero_gradient()
             task.loss(network(inputs), labels).backward()

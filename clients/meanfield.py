@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from fedivon_app.clients.base import Carries, M, PosteriorClient, Task
 from fedivon_app.core.flat import Part
 from fedivon_app.core.meanfield import MeanField, Moment
+from fedivon_app.core.optimizers import SGD, Adam
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.search_range import log_range, search
 from fedivon_app.core.settings import ClientSettings, HeadSettings
@@ -100,8 +101,8 @@ class MeanFieldClient(PosteriorClient[F, M]):
         """Return a fresh optimizer of the settings."""
         client = self.settings.client
         if client.optimizer == "adam":
-            return torch.optim.Adam(parameters, lr=rate, fused=True)
-        return torch.optim.SGD(parameters, lr=rate, momentum=client.momentum, fused=True)
+            return Adam(parameters, lr=rate, fused=True)
+        return SGD(parameters, lr=rate, momentum=client.momentum, fused=True)
 
     def descend(
         self,

@@ -10,6 +10,7 @@ import torch
 from fedivon_app.core.flat import Part
 from fedivon_app.core.meanfield import Gaussian
 from fedivon_app.core.merge_settings import PFedHBMergeSettings
+from fedivon_app.core.optimizers import Adam
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.settings import MergeSettings
 from fedivon_app.strategies.aggregation import aggregate
@@ -61,7 +62,7 @@ class PFedHB(PosteriorStrategy[PFedHBMergeSettings]):
         mean = torch.from_numpy(pool.mean)
         variance = torch.from_numpy(pool.variance)
         rate = options.rate_in(round.number)
-        optimizer = torch.optim.Adam(server.parameters(), lr=rate, fused=True)
+        optimizer = Adam(server.parameters(), lr=rate, fused=True)
         named = {"mean": server.mean, "rho": server.rho}
         for name, parameter in named.items():
             if kept := _moments(round.state, name):
