@@ -39,7 +39,7 @@ from fedivon_app.datasets.node_data import Partition
 from fedivon_app.datasets.sources import load
 from fedivon_app.methods import method, settings_of
 from fedivon_app.strategies.aggregation import RULES, aggregate
-from tests.bench_runs import flower_rounds, load_of_rounds, memory_of_rounds, random_pictures
+from tests.bench_runs import load_of_rounds, memory_of_rounds, random_pictures, rounds_by_engine
 
 Run = Callable[[], object]
 
@@ -277,10 +277,11 @@ def hot_paths(folder: Path) -> None:
 
 
 def whole_runs(folder: Path) -> None:
-    """Print what is measured of runs in Flower's simulation."""
-    print("flwr run, 200 clients, 10 a round ...", flush=True)
-    times = "   ".join(f"{name} {value:.3f} s" for name, value in flower_rounds(folder).items())
-    print(f"{'':<52} {times}")
+    """Print what is measured of whole simulated runs."""
+    print("a run, 200 clients, 10 a round, by engine ...", flush=True)
+    for engine, measured in rounds_by_engine(folder).items():
+        times = "   ".join(f"{name} {value:.3g}" for name, value in measured.items())
+        print(f"{engine:<10} {times}", flush=True)
     for clients in (50, 1000):
         memory = sorted(memory_of_rounds(folder, clients).items())
         line = "   ".join(f"{name} {value}" for name, value in memory)

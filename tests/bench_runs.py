@@ -1,4 +1,4 @@
-"""Whole runs in Flower's simulation for `make bench`: the time and the memory that they take."""
+"""Whole simulated runs for `make bench`: the time and the memory that they take."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ import os
 import re
 import shlex
 import threading
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 import numpy as np
 import psutil
 
 from fedivon_app.federation.local_federation import Federation
+from fedivon_app.federation.run_queue import Engine, Where
 
 NO_SCORES = ["evaluation.every=0", "evaluation.final_samples=0"]
 
@@ -50,12 +53,12 @@ def seconds_by_round(runs: Path) -> list[dict[str, Any]]:
     return [json.loads(line)["seconds"] for line in metrics.read_text().splitlines()]
 
 
-def flower_rounds(folder: Path, rounds: int = 23) -> dict[str, float]:
-    """Return the seconds a round takes with 10 of 200 clients (lenet, 28x28, 55 pictures each).
+def rounds_by_engine(folder: Path, rounds: int = 23) -> dict[str, dict[str, float]]:
+    """Return what a round takes with each engine: 10 of 200 clients, lenet, 55 pictures each.
 
-    The first three rounds do not count.
+    The first three rounds do not count. What a client takes beyond its training is that of all
+    cores, the server's merge included.
     """
-    runs = folder / "runs"
     words = [
         f"rounds={rounds}",
         *data_of_noise(folder),
@@ -63,18 +66,34 @@ def flower_rounds(folder: Path, rounds: int = 23) -> dict[str, float]:
         "data.holdout=0",
         *NO_SCORES,
         "run.checkpoint_every=1000",
+        "run.client_state=run",
     ]
-    config = {"experiment": "fmnist-fedivon", "runs": str(runs), "set": shlex.join(words)}
-    with Federation() as federation:
-        end = federation.run(config, 200, show=lambda line: None)
-    if end.failed:
-        raise RuntimeError(end.text)
-    seconds = seconds_by_round(runs)[3:]
-    work = [sum(one["clients"]) / (os.cpu_count() or 1) for one in seconds]
-    return {
-        "round": float(np.median([one["train"] for one in seconds])),
-        "of it training, over all cores": float(np.median(work)),
-    }
+    found = {}
+    for engine in get_args(Engine):
+        runs = folder / f"runs-{engine}"
+        config = {"experiment": "fmnist-fedivon", "runs": str(runs), "set": shlex.join(words)}
+        began = time.monotonic()
+        shown: list[float] = []
+        with Where(engine=engine).federation() as federation:
+            end = federation.run(config, 200, show=partial(_note_round, shown))
+        if end.failed:
+            raise RuntimeError(end.text)
+        seconds = seconds_by_round(runs)[3:]
+        cores = os.cpu_count() or 1
+        took = float(np.median([one["train"] for one in seconds]))
+        work = float(np.median([sum(one["clients"]) for one in seconds]))
+        found[engine] = {
+            "first round after, s": shown[0] - began,
+            "a round, s": took,
+            "of it training, over all cores, s": work / cores,
+            "a client beyond its training, ms": 1000 * (took * cores - work) / 10,
+        }
+    return found
+
+
+def _note_round(times: list[float], line: str) -> None:
+    if line.startswith("round "):
+        times.append(time.monotonic())
 
 
 @dataclass(frozen=True)
