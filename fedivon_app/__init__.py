@@ -1,7 +1,7 @@
 """FedIvon: federated learning with Gaussian posteriors, as a Flower app."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 # In a checkout, and in the bundle that Flower ships, the folders strategies/, clients/, datasets/
 # and conf/ lie beside this one and belong to this package; in an installed wheel they lie inside of
@@ -11,16 +11,30 @@ _package = Path(__file__).resolve().parent
 if not (_package / "datasets").is_dir():
     __path__.append(str(_package.parent))
 
-__version__: str
+if TYPE_CHECKING:  # for a type checker, which would else believe that every name exists
+    from fedivon_app.api import Prediction as Prediction
+    from fedivon_app.api import Run as Run
+    from fedivon_app.api import run as run
 
-if not TYPE_CHECKING:  # a type checker would believe that every name exists
+    __version__: str
+else:
 
-    def __getattr__(name: str) -> str:
-        """Return the version of this very code, read from its pyproject.toml when somebody asks."""
-        if name != "__version__":
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        import tomllib
+    def __getattr__(name: str) -> Any:
+        """Return what Python's users call, or the version, when somebody asks for it."""
+        if name in ("Prediction", "Run", "run"):
+            from fedivon_app import api
 
-        places = (Path(folder) / "pyproject.toml" for folder in __path__)
-        text = next(place for place in places if place.is_file()).read_text(encoding="utf-8")
-        return tomllib.loads(text)["project"]["version"]
+            return getattr(api, name)
+        if name == "__version__":
+            return _version()
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _version() -> str:
+    """Return the version of this very code, as its pyproject.toml has it."""
+    import tomllib
+
+    places = (Path(folder) / "pyproject.toml" for folder in __path__)
+    text = next(place for place in places if place.is_file()).read_text(encoding="utf-8")
+    version: str = tomllib.loads(text)["project"]["version"]
+    return version

@@ -16,7 +16,7 @@ from multiprocessing.process import BaseProcess
 from typing import Self
 
 from fedivon_app.core.errors import FlowerError
-from fedivon_app.federation.inline_run import Task, fork_server, make_run
+from fedivon_app.federation.inline_run import Task, fork_server, make_run, start
 from fedivon_app.federation.superlink import RunConfig, RunEnd
 from fedivon_app.logs import MARK
 from fedivon_app.runs.status import RunStatus
@@ -50,7 +50,7 @@ class InlineFederation:
         listener, speaker = Pipe(duplex=False)
         ours, theirs = Pipe()
         process = fork_server().Process(target=make_run, args=(task, speaker, theirs))
-        process.start()
+        start(process)
         speaker.close()
         theirs.close()
         try:

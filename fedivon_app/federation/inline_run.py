@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
+from types import ModuleType
 
 from flwr.app import Context, RecordDict
 
@@ -47,6 +48,19 @@ def fork_server() -> ForkServerContext:
     return context
 
 
+def start(process: BaseProcess) -> None:
+    """Start a process of the fork server without the caller's main module.
+
+    Python would run a script again in each of its processes, down to the line that starts them.
+    """
+    own = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        process.start()
+    finally:
+        sys.modules["__main__"] = own
+
+
 def inline_grid(nodes: int, cores: int, threads: int = 1) -> InlineGrid:
     """Return a grid whose workers have so many threads each, and so many cores together."""
     context = fork_server()
@@ -54,7 +68,7 @@ def inline_grid(nodes: int, cores: int, threads: int = 1) -> InlineGrid:
     def hire(pipe: Connection) -> BaseProcess:
         voice = Connection(os.dup(1), readable=False)
         process = context.Process(target=serve, args=(pipe, threads, voice), daemon=True)
-        process.start()
+        start(process)
         voice.close()
         return process
 
