@@ -25,7 +25,7 @@ from fedivon_app.clients.fedavg import PointClient, PointSettings
 from fedivon_app.clients.fedivon import FedIvonClient
 from fedivon_app.clients.flipout import FlipoutClient
 from fedivon_app.core.codec import Payload
-from fedivon_app.core.compact import Compact, WireSettings
+from fedivon_app.core.compact import Compact
 from fedivon_app.core.compose import compose
 from fedivon_app.core.flat import Flat
 from fedivon_app.core.instructions import Instructions
@@ -34,7 +34,7 @@ from fedivon_app.core.models import build
 from fedivon_app.core.network import Architecture
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.predict import predict
-from fedivon_app.core.settings import AnySettings, MergeSettings
+from fedivon_app.core.settings import AnySettings, MergeSettings, WireSettings
 from fedivon_app.datasets.node_data import Partition
 from fedivon_app.datasets.sources import load
 from fedivon_app.methods import method, settings_of

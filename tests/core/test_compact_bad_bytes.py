@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from fedivon_app.core import symbols
 from fedivon_app.core.codec import Payload
-from fedivon_app.core.compact import Compact, WireSettings
+from fedivon_app.core.compact import Compact
 from fedivon_app.core.envelope import Envelope, Kind, check_of
 from fedivon_app.core.errors import BadReply, FaultKind
 from fedivon_app.core.posterior import Posterior
+from fedivon_app.core.settings import WireSettings
 from tests.core.test_compact import STEPS, changed, point, random_payload
 
 SIZES = (900, 64, 36)
@@ -147,7 +148,7 @@ def test_scales_that_are_none_are_named(scale):
 
 
 def test_exact_numbers_that_are_missing_are_noticed():
-    assert refused(with_body("mean", b"\xff" + bytes(100))).text == (
+    assert refused(with_body("mean", b"\xff" + bytes(112))).text == (
         "mean ends early: 100 bytes, not 4000 or more"
     )
     assert refused(with_body("mean", b"")).text == "mean ends early: 0 bytes, not 1 or more"
