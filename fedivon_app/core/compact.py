@@ -130,7 +130,7 @@ class Compact:
             arrays = Raw().encode(payload)
             exact = Raw().decode(arrays)
             return Broadcast(exact, digest(exact), arrays, self, {})
-        laid = replace(self, entropy=None)._laid(payload, None)
+        laid = self.nearest()._laid(payload, None)
         decoded = laid.coded.decoded
         return Broadcast(decoded, digest(decoded), laid.coded.arrays, self, laid.settled)
 
