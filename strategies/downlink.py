@@ -23,20 +23,21 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from flwr.app import ArrayRecord
 
 from fedivon_app.core.codec import Codec, Payload
 from fedivon_app.core.compact import Broadcast, Compact
 from fedivon_app.core.dense import Dense
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.strategies.replies import num_bytes, to_record
 
 
 @dataclass(frozen=True, eq=False)
 class Parcel:
-    """The arrays for one client; digests of what they are decoded to, and of what they change."""
+    """The coded arrays for one client; digests of what they say, and of what they change.
 
-    arrays: ArrayRecord
+    Without arrays it is sent the payload as it is.
+    """
+
+    arrays: dict[str, np.ndarray] | None = None
     sent: str | None = None
     held: str | None = None
 
@@ -47,8 +48,8 @@ class Downlink(Protocol):
     def received(self, payload: Payload) -> Payload:
         """Return what clients have that were sent this payload."""
 
-    def parcel(self, payload: Payload, arrays: ArrayRecord, node_id: int) -> Parcel:
-        """Return what one client is sent; `arrays` is the payload as it is."""
+    def parcel(self, payload: Payload, node_id: int) -> Parcel:
+        """Return what one client is sent."""
 
     def note(self, payload: Payload, answered: Mapping[int, bool]) -> None:
         """Take note of the nodes that were sent this payload, and of which of them answered."""
@@ -69,9 +70,9 @@ class RawDownlink:
         """Return the payload itself."""
         return payload
 
-    def parcel(self, payload: Payload, arrays: ArrayRecord, node_id: int) -> Parcel:
-        """Return the arrays as they are."""
-        return Parcel(arrays)
+    def parcel(self, payload: Payload, node_id: int) -> Parcel:
+        """Return nothing but that."""
+        return Parcel()
 
     def note(self, payload: Payload, answered: Mapping[int, bool]) -> None:
         """Take no note, for nothing depends on what a client holds."""
@@ -101,7 +102,7 @@ class CompactDownlink:
         """Return the payload on its steps."""
         return self._broadcast_of(payload).payload
 
-    def parcel(self, payload: Payload, arrays: ArrayRecord, node_id: int) -> Parcel:
+    def parcel(self, payload: Payload, node_id: int) -> Parcel:
         """Return the change to what the node holds, or the whole where that is not longer."""
         broadcast = self._broadcast_of(payload)
         held = self._held.get(node_id)
@@ -128,6 +129,8 @@ class CompactDownlink:
             buffers=merged.buffers,
             extras={
                 name: array + (payload.extras[name] - sent.extras[name])
+                if name in sent.extras
+                else array
                 for name, array in merged.extras.items()
             },
         )
@@ -144,12 +147,16 @@ class CompactDownlink:
         return self._broadcast
 
     def _made(self, broadcast: Broadcast, held: str | None) -> Parcel:
-        whole = Parcel(to_record(broadcast.whole), sent=broadcast.digest)
+        whole = Parcel(broadcast.whole, sent=broadcast.digest)
         if held is None:
             return whole
-        arrays = to_record(broadcast.change(self._recent[held]))
+        arrays = broadcast.change(self._recent[held])
         change = Parcel(arrays, sent=broadcast.digest, held=held)
-        return change if num_bytes(arrays) < num_bytes(whole.arrays) else whole
+        return change if _num_bytes(arrays) < _num_bytes(broadcast.whole) else whole
+
+
+def _num_bytes(arrays: Mapping[str, np.ndarray]) -> int:
+    return sum(array.nbytes for array in arrays.values())
 
 
 def _with_rest(merged: Posterior, exact: Posterior, sent: Posterior) -> Posterior:

@@ -392,9 +392,10 @@ class Rounds(Strategy):
         """Return a message for each node that is asked, with what it must know of its task."""
         messages = []
         for node in self._asked.nodes:
-            parcel = self.downlink.parcel(self.standing.payload, arrays, node.node_id)
+            parcel = self.downlink.parcel(self.standing.payload, node.node_id)
             own = replace(self._for(node, told), sent=parcel.sent, held=parcel.held)
-            content = self._contents(own, config, parcel.arrays)
+            record = arrays if parcel.arrays is None else to_record(parcel.arrays)
+            content = self._contents(own, config, record)
             messages.append(Message(content, node.node_id, kind))
         return messages
 

@@ -8,10 +8,9 @@ from fedivon_app.core.compact import Compact, digest
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.settings import WireSettings
 from fedivon_app.strategies.downlink import downlink_of
-from fedivon_app.strategies.replies import num_bytes, to_numpy, to_record
+from tests.core.test_compact import num_bytes
 
 CODEC = Compact(WireSettings(codec="compact"), (300, 100))
-ARRAYS = to_record({})
 
 
 def payload_of(seed: int) -> Payload:
@@ -28,8 +27,8 @@ def downlink(remembered=3):
 def test_raw_sends_the_payload_itself():
     plain = downlink_of(Raw(), 3)
     payload = payload_of(0)
-    parcel = plain.parcel(payload, ARRAYS, 1)
-    assert parcel.arrays is ARRAYS and parcel.sent is None
+    parcel = plain.parcel(payload, 1)
+    assert parcel.arrays is None and parcel.sent is None
     plain.note(payload, {1: True})
     assert plain.received(payload) is payload
     merged = payload_of(1)
@@ -39,15 +38,15 @@ def test_raw_sends_the_payload_itself():
 def test_a_client_is_told_the_whole_until_it_answers_and_then_what_changed():
     down = downlink()
     first = payload_of(0)
-    assert down.parcel(first, ARRAYS, 1).held is None
+    assert down.parcel(first, 1).held is None
     down.note(first, {1: True, 2: False})
     second = payload_of(1)
-    change = down.parcel(second, ARRAYS, 1)
-    whole = down.parcel(second, ARRAYS, 2)
+    change = down.parcel(second, 1)
+    whole = down.parcel(second, 2)
     assert change.held == digest(down.received(first)) and whole.held is None
     assert change.sent == whole.sent == digest(down.received(second))
     assert num_bytes(change.arrays) < num_bytes(whole.arrays) - 150
-    held = CODEC.decode(to_numpy(whole.arrays))
+    held = CODEC.decode(whole.arrays)
     assert digest(held) == digest(down.received(second))
 
 
@@ -56,7 +55,7 @@ def test_all_who_hold_the_same_are_sent_one_message():
     down.note(payload := payload_of(0), dict.fromkeys(range(5), True))
     assert down.received(payload)
     second = payload_of(1)
-    parcels = {id(down.parcel(second, ARRAYS, node)) for node in range(5)}
+    parcels = {id(down.parcel(second, node)) for node in range(5)}
     assert len(parcels) == 1
 
 
@@ -64,9 +63,9 @@ def test_who_does_not_answer_is_told_the_whole_again():
     down = downlink()
     down.note(payload_of(0), {1: True})
     second = payload_of(1)
-    assert down.parcel(second, ARRAYS, 1).held is not None
+    assert down.parcel(second, 1).held is not None
     down.note(second, {1: False})
-    assert down.parcel(payload_of(2), ARRAYS, 1).held is None
+    assert down.parcel(payload_of(2), 1).held is None
 
 
 @pytest.mark.parametrize(
@@ -77,7 +76,7 @@ def test_who_was_away_for_long_is_told_the_whole(away, remembered, whole):
     down.note(payload_of(0), {1: True})
     for number in range(1, away):
         down.note(payload_of(number), {2: True})
-    assert (down.parcel(payload_of(away), ARRAYS, 1).held is None) == whole
+    assert (down.parcel(payload_of(away), 1).held is None) == whole
 
 
 def test_a_change_that_is_no_shorter_goes_whole():
@@ -87,7 +86,7 @@ def test_a_change_that_is_no_shorter_goes_whole():
         Payload(Posterior(rng.standard_normal(400), np.full(400, 5000.0))) for _ in range(2)
     ]
     down.note(strangers[0], {1: True})
-    assert down.parcel(strangers[1], ARRAYS, 1).held is None
+    assert down.parcel(strangers[1], 1).held is None
 
 
 # What rounding leaves over.
