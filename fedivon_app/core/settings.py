@@ -371,7 +371,7 @@ class WireSettings(Section):
         "tensor's usual weights",
     )
     remembered: int = Field(
-        8,
+        32,
         ge=1,
         description="compact: how many of the posteriors that it sent the server keeps, to tell "
         "who holds one of them only what has changed",

@@ -118,3 +118,10 @@ def test_small_steps_add_up_and_rounding_does_not():
     # sigma falls by half an octave on the way: 4 of the first sigmas become the mean of 1 and .7
     way = (payload.posterior.mean - first.posterior.mean) * np.sqrt(5000)
     np.testing.assert_allclose(way, 4 * (1 - 2**-0.5) / (0.5 * np.log(2)), rtol=0.05)
+
+
+def test_extras_that_were_not_sent_before_stay_as_they_are():
+    down = downlink()
+    payload = payload_of(0)
+    merged = Payload(payload.posterior, None, {"new": np.ones(400)})
+    np.testing.assert_array_equal(down.carried(payload, merged).extras["new"], np.ones(400))
