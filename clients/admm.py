@@ -69,7 +69,8 @@ class BayesAdmmClient(IvonTrainer[BayesAdmmSettings, BayesAdmmMergeSettings]):
         posterior = self.descend(optimizer, task)
         return Learned(
             posterior,
-            memory=duals.after(posterior) | (_momentum(optimizer) if keeps_momentum else {}),
+            memory=_momentum(optimizer) if keeps_momentum else {},
+            follow=lambda sent: duals.after(sent.posterior),
             metrics={"bounded_duals": duals.num_bounded},
         )
 
@@ -121,8 +122,12 @@ class FedAdmmClient(PointClient[FedAdmmSettings, FedAdmmMergeSettings]):
         share = 1 / self.loss_factor(task)
         pull = self.flat.checked((share * (v - merge.rho * server)).astype(np.float32))
         learned = self.learn(task, penalty=lambda theta: pull + share * merge.rho * theta)
-        step = merge.dual_step * (learned.posterior.mean.astype(np.float64) - server)
-        return replace(learned, memory={**learned.memory, "v": v + step})
+
+        def follow(sent: Payload) -> dict[str, np.ndarray]:
+            step = merge.dual_step * (sent.posterior.mean.astype(np.float64) - server)
+            return {"v": v + step}
+
+        return replace(learned, follow=follow)
 
     def loss_factor(self, task: Task) -> float:
         """Return c, by which the client's mean loss is multiplied."""

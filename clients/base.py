@@ -21,9 +21,11 @@ from flwr.app import RecordDict
 from flwr.client import NumPyClient
 from torch import Tensor, nn
 
+from fedivon_app.clients.received import Received, decoded
 from fedivon_app.clients.state import Memory, default_root, recall_personal, with_personal
 from fedivon_app.core import client_scores
-from fedivon_app.core.codec import Codec, Payload, Raw
+from fedivon_app.core.codec import Coded, Payload
+from fedivon_app.core.compact import codec_of
 from fedivon_app.core.instructions import Instructions
 from fedivon_app.core.metrics import Tally
 from fedivon_app.core.network import network, pick_device
@@ -124,7 +126,8 @@ class Learned:
 
     `posterior` is what the server merges, `personal` the client's own model where that is another,
     `extras` what goes with the posterior on the wire (None: as it came), `memory` what the client
-    keeps for later rounds, and `metrics` what it has to tell besides the loss.
+    keeps for later rounds, and `metrics` what it has to tell besides the loss. `follow` returns
+    what it keeps besides of a reply as the server will read it: the server follows that by itself.
     """
 
     posterior: Posterior
@@ -132,15 +135,21 @@ class Learned:
     extras: Mapping[str, np.ndarray] | None = None
     memory: Mapping[str, np.ndarray] = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
+    follow: Callable[[Payload], Mapping[str, np.ndarray]] | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class ClientReply:
     """A client's answer to a round: what it sends, if it is to report, and its metrics."""
 
-    payload: Payload | None
+    coded: Coded | None
     num_examples: int
     metrics: dict[str, float]
+
+    @property
+    def payload(self) -> Payload | None:
+        """Return what the server will read, or None for who does not report."""
+        return None if self.coded is None else self.coded.decoded
 
 
 class PosteriorClient(NumPyClient, Generic[C, M]):
@@ -167,7 +176,6 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
         self.partition = partition
         self.state = RecordDict() if state is None else state  # what lasts from round to round
         self.state_root = state_root or default_root()
-        self.codec: Codec = Raw()
         self.device = pick_device(settings.client.device)
         self.flat = network(
             settings.model,
@@ -175,6 +183,7 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
             classes(settings.data, partition.source),
             self.device,
         )
+        self.codec = codec_of(settings.wire, self.flat.slices.values())
 
     @abstractmethod
     def train(self, start: Payload, task: Task) -> Learned:
@@ -198,18 +207,21 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
         self.begin_at(start)
         learned = self.train(start, task)
         buffers = self.flat.buffers
+        extras = start.extras if learned.extras is None else learned.extras
+        coded = None
+        if told.report:
+            codec = self.codec.seeded(self.settings.seed, told.round, self.partition.number)
+            coded = codec.coded(Payload(learned.posterior, buffers, extras), start)
         if carried:
-            lasting = dict(learned.memory) if told.report else self.uncoupled(learned.memory, kept)
+            lasting = self.lasting(learned, kept, coded)
             if Carries.MODEL in carried:
                 own = learned.personal or Payload(learned.posterior, buffers)
                 lasting = with_personal(lasting, own)
             needed = {told.last_merged, told.last_saved}
             memory.keep(told.round, lasting, needed=needed)
-        extras = start.extras if learned.extras is None else learned.extras
-        payload = Payload(learned.posterior, buffers, extras)
         seconds = time.perf_counter() - began
         return ClientReply(
-            payload=payload if told.report else None,
+            coded=coded,
             num_examples=len(task.labels),
             metrics={"loss": task.losses.mean, **learned.metrics, "seconds": seconds},
         )
@@ -221,11 +233,14 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
             self.flat.load_buffers(start.buffers)
         self.flat.module.train()
 
-    def uncoupled(
-        self, learned: Mapping[str, np.ndarray], kept: Mapping[str, np.ndarray]
+    def lasting(
+        self, learned: Learned, kept: Mapping[str, np.ndarray], sent: Coded | None
     ) -> dict[str, np.ndarray]:
-        """Return what a client keeps that does not report: what the server follows stays."""
-        own = {name: array for name, array in learned.items() if name not in self.coupled}
+        """Return what a client keeps; of one that sends nothing, what the server follows stays."""
+        memory = dict(learned.memory)
+        if sent is not None:
+            return memory | dict(learned.follow(sent.decoded) if learned.follow else {})
+        own = {name: array for name, array in memory.items() if name not in self.coupled}
         return own | {name: kept[name] for name in self.coupled if name in kept}
 
     def score(self, received: Payload, told: Instructions) -> dict[str, dict[str, Tally]]:
@@ -246,10 +261,23 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
 
         That is in the run's folder if the server says where, else on the client's own disk.
         """
-        name = f"partition-{self.partition.number}"
         if told.client_state:
-            return Memory(None, Path(told.client_state) / name)
-        return Memory(self.state, self.state_root / told.run / name)
+            return Memory(None, Path(told.client_state) / self._name)
+        return Memory(self.state, self.state_root / told.run / self._name)
+
+    def received(self, told: Instructions) -> Received:
+        """Return where this client keeps what it was sent in this run.
+
+        In the run's folder that is one place for all clients, for they were sent the same.
+        """
+        if told.client_state:
+            most = self.settings.wire.remembered + 1
+            return Received(Path(told.client_state) / "received", most)
+        return Received(self.state_root / told.run / self._name / "received", 1)
+
+    @property
+    def _name(self) -> str:
+        return f"partition-{self.partition.number}"
 
     def task(self, told: Instructions, memory: Mapping[str, np.ndarray] | None = None) -> Task:
         """Return the round's data and randomness, by the seed, the round and the partition."""
@@ -314,22 +342,27 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
         self, parameters: list[np.ndarray], config: dict[str, Any]
     ) -> tuple[list[np.ndarray], int, dict[str, Any]]:
         """Train for a round; `config` has the instructions, and under `keys` the arrays' names."""
-        start = self._received(parameters, config)
-        reply = self.work(start, Instructions.from_config(config))
+        told = Instructions.from_config(config)
+        start = self._decoded(parameters, config, told)
+        self.received(told).keep(told.sent, start)
+        reply = self.work(start, told)
         arrays: list[np.ndarray] = []
-        if reply.payload is not None:
-            encoded = self.codec.encode(reply.payload, start)
-            arrays = [encoded[key] for key in config["keys"]]
+        if reply.coded is not None:
+            arrays = [reply.coded.arrays[key] for key in config["keys"]]
         return arrays, reply.num_examples, dict(reply.metrics)
 
     def evaluate(
         self, parameters: list[np.ndarray], config: dict[str, Any]
     ) -> tuple[float, int, dict[str, Any]]:
         """Score the models that the client has, as sums that can be pooled."""
-        start = self._received(parameters, config)
-        tallies = self.score(start, Instructions.from_config(config))
+        told = Instructions.from_config(config)
+        start = self._decoded(parameters, config, told)
+        tallies = self.score(start, told)
         loss = next((ways["mean"].nll for ways in tallies.values()), 0.0)
         return loss, len(self.partition.test), client_scores.to_metrics(tallies)
 
-    def _received(self, parameters: list[np.ndarray], config: Mapping[str, Any]) -> Payload:
-        return self.codec.decode(dict(zip(config["keys"], parameters, strict=True)))
+    def _decoded(
+        self, parameters: list[np.ndarray], config: Mapping[str, Any], told: Instructions
+    ) -> Payload:
+        arrays = dict(zip(config["keys"], parameters, strict=True))
+        return decoded(arrays, told, self.codec, self.received(told))

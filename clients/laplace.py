@@ -111,6 +111,7 @@ class FedLapCovClient(LaplaceTrainer[LaplaceSettings, BayesAdmmMergeSettings]):
         posterior = Posterior(learned.posterior.mean, precision)
         return Learned(
             posterior,
-            memory={**learned.memory, **duals.after(posterior)},
+            memory=learned.memory,
+            follow=lambda sent: duals.after(sent.posterior),
             metrics={"bounded_duals": duals.num_bounded},
         )

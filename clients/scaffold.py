@@ -41,6 +41,6 @@ class ScaffoldClient(PointClient[ScaffoldSettings, MergeSettings]):
         gain = way / (task.losses.count * task.learning_rate) - control
         return replace(
             learned,
-            extras={"control": gain.astype(np.float32)},
-            memory={**learned.memory, "control": own + gain},
+            extras={"control": gain},
+            follow=lambda sent: {"control": own + sent.extras["control"]},
         )

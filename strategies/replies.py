@@ -16,7 +16,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
 from numpy.lib.format import read_array_header_1_0, read_array_header_2_0, read_magic
 
-from fedivon_app.core.codec import Codec, Payload
+from fedivon_app.core.codec import Codec, Payload, Raw
 from fedivon_app.core.errors import BadReply, Fault, FaultKind
 from fedivon_app.strategies.base import Reply
 
@@ -137,20 +137,19 @@ def _read(partition: int, message: Message, *, codec: Codec, sent: Payload, shel
     """Return the reply, put on the shelf; what is wrong with it is a BadReply."""
     record = record_of(message, "posterior", ArrayRecord)
     metrics = record_of(message, "metrics", MetricRecord)
-    arrays = to_numpy(record)
-    payload = codec.decode(arrays, sent)
+    payload = codec.decode(to_numpy(record), sent)
     num_examples = _number(metrics, "num-examples")
     _number(metrics, "loss")
     if num_examples < 1 or num_examples % 1:
         raise malformed(f"num-examples is {num_examples}, not a whole number of at least 1")
     if fault := payload.fault():
         raise BadReply(fault)
-    stored = shelf.put(arrays)
+    stored = shelf.put(Raw().encode(payload))
     return Reply(
         partition=partition,
         num_examples=int(num_examples),
         num_bytes=num_bytes(record),
-        source=lambda: codec.decode(stored(), sent),
+        source=lambda: Raw().decode(stored()),
         metrics={name: value for name, value in metrics.items() if name != "num-examples"},
     )
 

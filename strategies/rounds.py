@@ -21,13 +21,15 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fedivon_app.core import client_scores, heap
-from fedivon_app.core.codec import Codec, Payload, Raw
+from fedivon_app.core.codec import Payload, Raw
+from fedivon_app.core.compact import codec_of
 from fedivon_app.core.errors import DivergenceError, FaultKind, RunError
 from fedivon_app.core.instructions import Instructions
 from fedivon_app.core.scores import chosen_scores
 from fedivon_app.strategies.base import Merged, PosteriorStrategy, Reply, Round
 from fedivon_app.strategies.client_evaluation import read_scores, scores_at_the_mean
 from fedivon_app.strategies.divergence import extremes, why_diverged
+from fedivon_app.strategies.downlink import downlink_of
 from fedivon_app.strategies.guard import Findings, guarded, precision_shares
 from fedivon_app.strategies.messages import Contents
 from fedivon_app.strategies.receive import gather
@@ -85,7 +87,8 @@ class Rounds(Strategy):
     ):
         self.strategy = strategy
         self.settings = strategy.settings
-        self.codec: Codec = Raw()
+        self.codec = codec_of(self.settings.wire, strategy.architecture.blocks)
+        self.downlink = downlink_of(self.codec, self.settings.wire.remembered)
         self.roll_call = RollCall(strategy.settings, strategy.architecture)
         self.standing = standing or Standing(0, first)
         self.clients_carry_on = clients_carry_on
@@ -112,7 +115,7 @@ class Rounds(Strategy):
         """Run the rounds up to `num_rounds`, from the one after the standing."""
         result = Result()
         arrays = initial_arrays
-        payload = self.codec.decode(to_numpy(initial_arrays))
+        payload = Raw().decode(to_numpy(initial_arrays))
         self.standing = replace(self.standing, payload=payload)
         self.roll_call.assemble(grid, self._contents(Instructions(round=0)))
         train_config = train_config or ConfigRecord()
@@ -156,8 +159,8 @@ class Rounds(Strategy):
         log.info("%s: rule %s, weighting %s", self.settings.strategy, merge.rule, merge.weighting)
 
     def arrays(self) -> ArrayRecord:
-        """Return the global posterior as it goes over the wire."""
-        return to_record(self.codec.encode(self.standing.payload))
+        """Return the global posterior as it is."""
+        return to_record(Raw().encode(self.standing.payload))
 
     # Training.
 
@@ -175,7 +178,8 @@ class Rounds(Strategy):
         self._asked = _Asked(chosen, reporting)
         told = Instructions(round=server_round, learning_rate=rate)
         messages = self._messages(MessageType.TRAIN, told, config=config, arrays=arrays)
-        self._record |= {"learning_rate": rate, "bytes_down": len(messages) * num_bytes(arrays)}
+        down = sum(num_bytes(message.content["posterior"]) for message in messages)
+        self._record |= {"learning_rate": rate, "bytes_down": down}
         return messages
 
     def sample(self, server_round: int) -> list[Node]:
@@ -189,7 +193,7 @@ class Rounds(Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Merge the good replies of a round; with too few of them nothing changes."""
-        previous = self.standing.payload
+        previous = self.downlink.received(self.standing.payload)
         sorted_out = sort_out(
             replies,
             self._asked.partition_of,
@@ -199,7 +203,10 @@ class Rounds(Strategy):
             reporting=self._asked.reporting,
         )
         self._note(server_round, sorted_out)
-        good = self._guard(server_round, sorted_out.good)
+        done = {reply.partition for reply in sorted_out.good} | set(sorted_out.silent)
+        answered = {node.node_id: node.partition in done for node in self._asked.nodes}
+        self.downlink.note(self.standing.payload, answered)
+        good = self._guard(server_round, sorted_out.good, previous)
         enough = len(good) >= self.settings.server.min_replies
         self._record["merged"] = enough
         if not enough:
@@ -226,13 +233,14 @@ class Rounds(Strategy):
         self._record |= merged.notes
         self._check(server_round, merged, good)
         merged_now = [*(reply.partition for reply in good), *sorted_out.silent]
+        payload = Payload(
+            posterior=merged.posterior,
+            buffers=_average_buffers(good, weights) if previous.buffers is not None else None,
+            extras=previous.extras if merged.extras is None else merged.extras,
+        )
         self.standing = Standing(
             round=self.standing.round,
-            payload=Payload(
-                posterior=merged.posterior,
-                buffers=_average_buffers(good, weights) if previous.buffers is not None else None,
-                extras=previous.extras if merged.extras is None else merged.extras,
-            ),
+            payload=self.downlink.carried(self.standing.payload, payload),
             state=merged.state,
             last_merged={**self.standing.last_merged, **dict.fromkeys(merged_now, server_round)},
         )
@@ -242,14 +250,14 @@ class Rounds(Strategy):
         self._record |= {"train_loss": loss, "posterior": extremes(merged.posterior)}
         return self.arrays(), MetricRecord({"loss": loss, "num-examples": sum(sizes)})
 
-    def _guard(self, server_round: int, replies: Sequence[Reply]) -> list[Reply]:
+    def _guard(self, server_round: int, replies: Sequence[Reply], sent: Payload) -> list[Reply]:
         """Return the replies within the bounds of the settings; who exceeded them is named.
 
         A reply that exceeds them is cut back, or dropped where the method takes replies whole.
         """
         result = guarded(
             replies,
-            self.standing.payload.posterior,
+            sent.posterior,
             blocks=self.strategy.architecture.blocks,
             precision_bound=self.settings.server.precision_bound,
             change_bound=self.settings.server.change_bound,
@@ -382,10 +390,14 @@ class Rounds(Strategy):
         self, kind: str, told: Instructions, *, config: ConfigRecord, arrays: ArrayRecord
     ) -> list[Message]:
         """Return a message for each node that is asked, with what it must know of its task."""
-        return [
-            Message(self._contents(self._for(node, told), config, arrays), node.node_id, kind)
-            for node in self._asked.nodes
-        ]
+        messages = []
+        for node in self._asked.nodes:
+            parcel = self.downlink.parcel(self.standing.payload, node.node_id)
+            own = replace(self._for(node, told), sent=parcel.sent, held=parcel.held)
+            record = arrays if parcel.arrays is None else to_record(parcel.arrays)
+            content = self._contents(own, config, record)
+            messages.append(Message(content, node.node_id, kind))
+        return messages
 
     def _for(self, node: Node, told: Instructions) -> Instructions:
         """Add what one client must know of the others, and to find what it kept."""

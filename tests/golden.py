@@ -102,13 +102,19 @@ def context_of(config: dict[str, str]) -> Context:
     return Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config=config)
 
 
-def run(case: str, grid: Grid | None = None) -> list[dict[str, Any]]:
+def run(case: str, *more: str, grid: Grid | None = None) -> list[dict[str, Any]]:
     """The lines of metrics.jsonl of a short run of a method or a variant of it, without their
-    times. The nodes are those of the grid, or in this process.
+    times; `more` are settings that it has besides. The nodes are those of the grid, or in this
+    process.
     """
     method = case.partition(",")[0]
     experiment = "digits-regression" if method == "bayes-admm-full" else "demo"
-    words = [*WORDS, *([] if method == "bayes-admm-full" else SMALL), *VARIANTS.get(case, [])]
+    words = [
+        *WORDS,
+        *([] if method == "bayes-admm-full" else SMALL),
+        *VARIANTS.get(case, []),
+        *more,
+    ]
     with tempfile.TemporaryDirectory() as place, mock.patch.object(server_app, "write_report"):
         config = {"experiment": experiment, "strategy": method, "runs": place}
         config["set"] = " ".join(f"'{word}'" for word in [*words, "run.client_state=run"])

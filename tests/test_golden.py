@@ -31,7 +31,7 @@ def workers():
 @pytest.mark.parametrize("case", KNOWN)
 def test_the_numbers_are_those_on_file(case, workers, monkeypatch):
     monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
-    found = golden.condensed(golden.run(case, workers))
+    found = golden.condensed(golden.run(case, grid=workers))
     assert list(found) == list(KNOWN[case])
     for path, value in KNOWN[case].items():
         slack = 0.03 if any(word in path for word in COUNTED) else 1e-6

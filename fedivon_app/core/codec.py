@@ -30,6 +30,14 @@ class Payload:
         return self.posterior.fault()
 
 
+@dataclass(frozen=True, eq=False)
+class Coded:
+    """A message: its arrays, and the payload that whoever decodes them will have."""
+
+    arrays: dict[str, np.ndarray]
+    decoded: Payload
+
+
 class Codec(Protocol):
     """The two directions of the wire.
 
@@ -37,9 +45,10 @@ class Codec(Protocol):
     there is none yet. What does not fit the reference is a BadReply.
     """
 
-    def encode(
-        self, payload: Payload, reference: Payload | None = None
-    ) -> dict[str, np.ndarray]: ...
+    def seeded(self, *entropy: int) -> Codec:
+        """Return the codec of one message, whose rounding depends on these numbers."""
+
+    def coded(self, payload: Payload, reference: Payload | None = None) -> Coded: ...
 
     def decode(
         self, arrays: Mapping[str, np.ndarray], reference: Payload | None = None
@@ -51,6 +60,14 @@ class Raw:
 
     A full-covariance posterior goes as float64, its precision as a matrix.
     """
+
+    def seeded(self, *entropy: int) -> Raw:
+        """Return the same codec, for it does not round."""
+        return self
+
+    def coded(self, payload: Payload, reference: Payload | None = None) -> Coded:
+        """Return the payload's arrays by name; what is decoded is what was given."""
+        return Coded(self.encode(payload), payload)
 
     def encode(self, payload: Payload, reference: Payload | None = None) -> dict[str, np.ndarray]:
         """Return the payload's arrays by name, in the order of the wire."""

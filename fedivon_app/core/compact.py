@@ -7,6 +7,10 @@ mean in units of its own sigma, a precision as its ratio to the tensor's median.
 sigma: its steps are a share of the root mean square of a tensor's change, or of its weights where
 they go whole. Rounding is at random, and keeps the expectation of means and of precisions.
 
+What a server sends to many clients, of whom some hold something and others nothing, is laid on the
+steps of a whole payload once (`broadcast`). It goes whole, or by how far it moved on these steps:
+either way it is decoded to the same bits.
+
 Extras in the shape of the weights go as points do, from the reference or from zero, whichever is
 nearer; batch-norm statistics go in float16, other extras in float32. Full covariances are left to
 the raw codec.
@@ -19,12 +23,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from math import log2
-from typing import Literal
 
 import numpy as np
-from pydantic import Field, field_validator
 
-from fedivon_app.core.codec import Payload, Raw
+from fedivon_app.core.codec import Codec, Coded, Payload, Raw
 from fedivon_app.core.dense import Dense
 from fedivon_app.core.envelope import (
     Envelope,
@@ -37,53 +39,39 @@ from fedivon_app.core.envelope import (
 )
 from fedivon_app.core.errors import BadReply
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.core.settings import Section
-from fedivon_app.core.vectors import Means, Precisions, Vectors, rms
+from fedivon_app.core.settings import WireSettings
+from fedivon_app.core.vectors import Means, Precisions, Settled, Vectors, rms
 
 _MOST_PER_OCTAVE = 64
 _MOST_ARRAYS = 16  # of a message for which there is no reference
 
 
-class WireSettings(Section):
-    """How posteriors travel."""
-
-    codec: Literal["raw", "compact"] = Field(
-        "raw", description="float32 as it is, or steps as coarse as the posterior's sigma allows"
-    )
-    mean_step: float = Field(1.0, ge=1e-6, le=1e6, description="compact: a mean's step, in sigmas")
-    precision_step: float = Field(
-        0.25,
-        ge=1 / _MOST_PER_OCTAVE,
-        le=1,
-        description="compact: a precision's step in octaves, a power of two",
-    )
-    point_step: float = Field(
-        2.0,
-        ge=1e-6,
-        le=1e6,
-        description="compact: a point's step, as a share of its tensor's usual change",
-    )
-    whole_point_step: float = Field(
-        1 / 64,
-        ge=1e-6,
-        le=1e6,
-        description="compact: the step of a point that goes whole, as a share of usual weights",
-    )
-
-    @field_validator("precision_step")
-    @classmethod
-    def _power_of_two(cls, value: float) -> float:
-        if log2(value) % 1:
-            raise ValueError(f"{value} is no power of two, such as 0.25 or 0.125")
-        return value
-
-
 @dataclass(frozen=True, eq=False)
-class Coded:
-    """A message: its arrays, and the payload that whoever decodes them will have."""
+class Broadcast:
+    """What all clients of a round are to hold, in the arrays of each way to tell it.
 
-    arrays: dict[str, np.ndarray]
-    decoded: Payload
+    `payload` is what they will decode, to the bit; `digest` is its digest, by which they can tell
+    that it is. `whole` are the arrays for who holds nothing.
+    """
+
+    payload: Payload
+    digest: str
+    whole: dict[str, np.ndarray]
+    _codec: Compact
+    _settled: Mapping[str, Settled]
+
+    def change(self, held: Payload) -> dict[str, np.ndarray]:
+        """Return the arrays for who holds this payload; those that have no steps stay whole."""
+        known = _by_name(held)
+        check = check_of(held)
+        arrays = dict(self.whole)
+        for name, settled in self._settled.items():
+            if name in known and known[name].shape == settled.values.shape:
+                whole = Envelope.open(name, self.whole[name])
+                body = self._codec.vectors.encode(settled, known[name])
+                moved = replace(whole, kind=Kind.MOVE, body=body, reference=check)
+                arrays[name] = moved.seal(name)
+        return arrays
 
 
 @dataclass(frozen=True)
@@ -134,15 +122,29 @@ class Compact:
         if isinstance(payload.posterior, Dense):
             arrays = Raw().encode(payload)
             return Coded(arrays, Raw().decode(arrays))
+        return self._laid(payload, reference).coded
+
+    def broadcast(self, payload: Payload) -> Broadcast:
+        """Return the payload on the nearest steps, ready to be sent to who holds what."""
+        if isinstance(payload.posterior, Dense):
+            arrays = Raw().encode(payload)
+            exact = Raw().decode(arrays)
+            return Broadcast(exact, digest(exact), arrays, self, {})
+        laid = self.nearest()._laid(payload, None)
+        decoded = laid.coded.decoded
+        return Broadcast(decoded, digest(decoded), laid.coded.arrays, self, laid.settled)
+
+    def _laid(self, payload: Payload, reference: Payload | None) -> _Laid:
         given = dict(named_arrays(payload))
         if given["mean"].shape != self._shape:
             raise ValueError(f"{len(given['mean'])} weights do not fit tensors of {self._shape[0]}")
-        known = _by_name(reference)
+        known = None if reference is None else _by_name(reference)
         if known is not None and _shapes(known) != _shapes(given):
             known = None
         check = 0 if reference is None or known is None else check_of(reference)
         rng = None if self.entropy is None else np.random.default_rng(self.entropy)
         sealed = {}
+        steps = {}
         found: dict[str, np.ndarray] = {}
         for name in _precision_first(given):
             values = given[name]
@@ -153,21 +155,24 @@ class Compact:
                 how = self._how(name, known, found)
                 if known is not None and name not in ("mean", "precision"):
                     how = _nearer(how, values)
-                body, found[name] = self._vectors.encode(values, how, rng)
+                settled = self.vectors.settle(values, how, rng)
+                steps[name] = settled
+                found[name] = settled.values
                 envelope = Envelope(
                     kind=Kind.WHOLE if how.base is None else Kind.CHANGE,
-                    body=body,
+                    body=self.vectors.encode(settled),
                     step=1 / how.per_octave if isinstance(how, Precisions) else how.step,
                     reference=0 if how.base is None else check,
                 )
             sealed[name] = envelope.seal(name)
-        return Coded({name: sealed[name] for name in given}, _payload(given, found))
+        arrays = {name: sealed[name] for name in given}
+        return _Laid(Coded(arrays, _payload(given, found)), steps)
 
     def decode(self, arrays: Mapping[str, np.ndarray], reference: Payload | None = None) -> Payload:
         """Return the payload; bytes that are none, or do not fit the reference, are a BadReply."""
         if _is_dense(arrays, reference):
             return _raw(arrays, reference)
-        known = _by_name(reference)
+        known = None if reference is None else _by_name(reference)
         told = ", ".join(arrays) or "none"
         if known is not None and list(arrays) != list(known):
             raise malformed(f"has the arrays {told}, not {', '.join(known)}")
@@ -184,12 +189,13 @@ class Compact:
                 found[name] = open_plain(name, envelope)
             elif name == "buffers" or shape not in (None, self._shape):
                 raise malformed(f"{name} is coded as weights are, and is none")
-            elif envelope.kind is Kind.CHANGE and envelope.reference != check:
+            elif envelope.kind is not Kind.WHOLE and envelope.reference != check:
                 raise malformed(f"{name} is a change to something else than what is held here")
             else:
                 how = self._how(name, known if envelope.kind is Kind.CHANGE else None, found)
                 how = _with_step(how, envelope.step)
-                found[name] = self._vectors.decode(name, envelope.body, how)
+                held = known[name] if known and envelope.kind is Kind.MOVE else None
+                found[name] = self.vectors.decode(name, envelope.body, how, held)
             if shape is not None and found[name].shape != shape:
                 raise malformed(f"{name} has shape {found[name].shape}, not {shape}")
         payload = _payload(arrays, found)
@@ -198,12 +204,13 @@ class Compact:
         return payload
 
     @cached_property
-    def _vectors(self) -> Vectors:
+    def vectors(self) -> Vectors:
+        """Return what codes vectors over the weights."""
         return Vectors(self.sizes)
 
     @property
     def _shape(self) -> tuple[int]:
-        return (self._vectors.size,)
+        return (self.vectors.size,)
 
     def _how(
         self,
@@ -222,22 +229,35 @@ class Compact:
         if name == "mean" and precision is not None:
             with np.errstate(all="ignore"):
                 sigma = np.float32(1) / np.sqrt(precision)
-            return Means(self.settings.mean_step, base, sigma)
+            return Means(self.settings.mean_step, base, sigma, self.settings.largest_step)
         whole = known is None
         return Means(self.settings.whole_point_step if whole else self.settings.point_step, base)
+
+
+@dataclass(frozen=True, eq=False)
+class _Laid:
+    """A message, and the vectors of it that lie on steps."""
+
+    coded: Coded
+    settled: Mapping[str, Settled]
+
+
+def codec_of(settings: WireSettings, blocks: Iterable[slice]) -> Codec:
+    """Return the codec of the settings, for tensors in these places."""
+    return Raw() if settings.codec == "raw" else Compact.of(settings, blocks)
 
 
 def digest(payload: Payload) -> str:
     """Return a digest of all numbers of a payload, by which two sides can tell it is the same."""
     total = sha256()
-    for name, array in named_arrays(payload):
+    for name, array in Raw().encode(payload).items():
         total.update(f"{name} {array.shape} ".encode())
         total.update(np.ascontiguousarray(array).data)
     return total.hexdigest()[:32]
 
 
-def _by_name(payload: Payload | None) -> dict[str, np.ndarray] | None:
-    return None if payload is None else dict(named_arrays(payload))
+def _by_name(payload: Payload) -> dict[str, np.ndarray]:
+    return dict(named_arrays(payload))
 
 
 def _shapes(arrays: Mapping[str, np.ndarray]) -> list[tuple[str, Sequence[int]]]:

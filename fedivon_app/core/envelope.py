@@ -31,6 +31,7 @@ class Kind(IntEnum):
     PLAIN = 0  # numbers as they are
     WHOLE = 1  # steps from zero, or from a number for each tensor
     CHANGE = 2  # steps from what the other side holds
+    MOVE = 3  # steps as of WHOLE, less those of what the other side holds
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ class Instructions:
     (None: each on its own disk). `last_merged` and `last_saved` are the rounds after which the
     server, and its last checkpoint, count on what the client kept: 0 before the first. `report`
     says whether the client sends its posterior, `score_gm` whether the global model is one that
-    can be scored.
+    can be scored. Where posteriors are coded, `sent` is the digest of what the message is to be
+    decoded to, and `held` that of what it changes (None: it goes whole).
     """
 
     round: int
@@ -31,6 +32,8 @@ class Instructions:
     last_saved: int = 0
     report: bool = True
     score_gm: bool = True
+    sent: str | None = None
+    held: str | None = None
 
     def to_config(self) -> Config:
         """Return the instructions as they travel: names with hyphens, and nothing that is None."""

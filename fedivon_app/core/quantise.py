@@ -55,7 +55,7 @@ class Linear:
             x /= self.unit
             lower = np.floor(x)
             x -= lower
-            return _steps(lower, share_up=x, most=LARGEST, rng=rng)
+            return _steps(lower, share_up=x, most=LARGEST // 2, rng=rng)
 
     def restore(self, symbols: np.ndarray) -> np.ndarray:
         values = symbols.astype(np.float32)

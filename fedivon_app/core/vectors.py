@@ -24,29 +24,40 @@ _LOOKED_AT = 1024  # weights of a tensor by which its median is found
 class Means:
     """Where the steps of weights lie.
 
-    They begin at `base`, or at zero where there is none, and are `step` of each weight's `sigma`.
-    Without sigmas they are that share of the root mean square of what a tensor's steps make up.
+    They begin at `base`, or at zero where there is none, and are `step` of each weight's `sigma`,
+    but at most `most` of the root mean square of its tensor's weights: there are sigmas that are
+    larger than all weights, as those of a prior. Without sigmas they are `step` of the root mean
+    square of what a tensor's steps make up. That of whole weights is taken as a power of two, so
+    that a tensor's steps stay where they are while its weights change a little.
     """
 
     step: float
     base: np.ndarray | None = None
     sigma: np.ndarray | None = None
+    most: float = 1.0
 
     @property
     def needs_scales(self) -> bool:
         """Tell whether a tensor's steps depend on a scale."""
-        return self.sigma is None
+        return True
 
     def scale(self, values: np.ndarray, place: slice) -> float:
-        """Return the scale of the tensor in this place."""
-        part = values[place]
-        return rms(part if self.base is None else part - self.base[place])
+        """Return the scale of the tensor in this place: its largest step, where it has sigmas."""
+        usual = rms(values[place])
+        if self.sigma is not None:
+            before = 0.0 if self.base is None else rms(self.base[place])
+            return self.most * _power_of_two(max(usual, before))
+        if self.base is not None:
+            return rms(values[place] - self.base[place])
+        return _power_of_two(usual)
 
     def grid(self, scales: np.ndarray | None) -> Grid:
         """Return where the steps lie, with the scale of each weight's tensor."""
-        unit = self.sigma if scales is None else scales
-        assert unit is not None
-        return Linear(np.float32(0) if self.base is None else self.base, unit_of(self.step, unit))
+        assert scales is not None
+        base = np.float32(0) if self.base is None else self.base
+        if self.sigma is None:
+            return Linear(base, unit_of(self.step, scales))
+        return Linear(base, np.minimum(unit_of(self.step, self.sigma), unit_of(1.0, scales)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,13 +75,30 @@ class Precisions:
     def scale(self, values: np.ndarray, place: slice) -> float:
         """Return the scale of the tensor in this place."""
         every = 1 + (place.stop - place.start) // _LOOKED_AT
-        return float(np.median(values[place][::every]))
+        octaves = np.log2(np.median(values[place][::every]))
+        # On one grid for all tensors and rounds: a median that moves leaves the steps in place.
+        return float(np.exp2(np.rint(octaves * self.per_octave) / self.per_octave))
 
     def grid(self, scales: np.ndarray | None) -> Grid:
         """Return where the steps lie, with the scale of each weight's tensor."""
         base = self.base if scales is None else scales
         assert base is not None
         return Ratio(base, self.per_octave)
+
+
+@dataclass(frozen=True, eq=False)
+class Settled:
+    """A vector that has come to lie on its steps.
+
+    `values` is what a receiver will have; `kept` are the numbers of those tensors that go exactly.
+    """
+
+    values: np.ndarray
+    grid: Grid
+    steps: np.ndarray
+    scales: np.ndarray | None
+    exact: np.ndarray
+    kept: bytes
 
 
 @dataclass(frozen=True)
@@ -89,10 +117,8 @@ class Vectors:
         """Return where the tensors lie that have any weights."""
         return symbols.places_of(self.sizes)
 
-    def encode(
-        self, values: np.ndarray, how: Means | Precisions, rng: Rng
-    ) -> tuple[bytes, np.ndarray]:
-        """Return a vector's bytes, and the vector that they will be decoded to."""
+    def settle(self, values: np.ndarray, how: Means | Precisions, rng: Rng) -> Settled:
+        """Return the vector on its steps, next to the values."""
         scales = self._scales(values, how) if how.needs_scales else None
         grid = how.grid(None if scales is None else self._spread(scales))
         steps, beyond = grid.steps(values, rng)
@@ -109,15 +135,32 @@ class Vectors:
             kept = values[inside].astype("<f4").tobytes()
             restored[inside] = values[inside]
             steps[inside] = 0
+        return Settled(restored, grid, steps=steps, scales=scales, exact=exact, kept=kept)
+
+    def encode(self, settled: Settled, held: np.ndarray | None = None) -> bytes:
+        """Return a vector's bytes, by the steps to where it lies.
+
+        They go from zero or, if it is known what the receiver holds, from the steps next to that:
+        it comes to lie at the same place in both cases.
+        """
+        steps = settled.steps
+        if held is not None:
+            steps = steps - self._next_to(held, settled.grid, settled.exact)
         body = [
-            np.packbits(exact).tobytes(),
-            b"" if scales is None else scales.astype("<f4").tobytes(),
-            kept,
+            np.packbits(settled.exact).tobytes(),
+            b"" if settled.scales is None else settled.scales.astype("<f4").tobytes(),
+            settled.kept,
             symbols.encode(steps, self.sizes),
         ]
-        return b"".join(body), restored
+        return b"".join(body)
 
-    def decode(self, name: str, body: bytes | memoryview, how: Means | Precisions) -> np.ndarray:
+    def decode(
+        self,
+        name: str,
+        body: bytes | memoryview,
+        how: Means | Precisions,
+        held: np.ndarray | None = None,
+    ) -> np.ndarray:
         """Return the vector of these bytes; those that no encoder made are a BadReply."""
         cursor = _Cursor(name, memoryview(body))
         count = len(self.places)
@@ -131,8 +174,12 @@ class Vectors:
             scales = self._spread(found)
         number = sum(p.stop - p.start for p, one in zip(self.places, exact, strict=True) if one)
         kept = np.frombuffer(cursor.take(4 * number), "<f4")
+        grid = how.grid(scales)
         try:
-            values = how.grid(scales).restore(symbols.decode(cursor.rest, self.sizes))
+            steps = symbols.decode(cursor.rest, self.sizes)
+            if held is not None:
+                steps += self._next_to(held, grid, exact)
+            values = grid.restore(steps)
         except ValueError as error:
             raise malformed(f"{name} cannot be decoded: {error}") from None
         if number:
@@ -145,6 +192,15 @@ class Vectors:
             found = np.array([how.scale(values, place) for place in self.places], np.float32)
         found[~(np.isfinite(found) & (found > 0))] = 0
         return found
+
+    def _next_to(self, held: np.ndarray, grid: Grid, exact: np.ndarray) -> np.ndarray:
+        """Return the steps next to what is held, which are 0 where tensors go exactly."""
+        steps, beyond = grid.steps(held, None)
+        if beyond is not None:
+            steps[beyond] = 0
+        if exact.any():
+            steps[self._spread(exact)] = 0
+        return steps
 
     def _spread(self, of_tensors: np.ndarray) -> np.ndarray:
         """Return for each weight what its tensor has."""
@@ -165,6 +221,11 @@ class _Cursor:
         taken = self.rest[:count]
         self.rest = self.rest[count:]
         return taken
+
+
+def _power_of_two(value: float) -> float:
+    """Return the power of two next to a number; 0 of what is not positive."""
+    return float(np.exp2(np.rint(np.log2(value)))) if value > 0 else 0.0
 
 
 def rms(values: np.ndarray) -> float:

@@ -109,9 +109,16 @@ class Panel:
 
 @styled
 def curves(
-    title: str, x: str, y: str, lines: Sequence[Line], *, log: bool = False, diagonal: bool = False
+    title: str,
+    x: str,
+    y: str,
+    lines: Sequence[Line],
+    *,
+    log: bool = False,
+    log_x: bool = False,
+    diagonal: bool = False,
 ) -> Figure:
-    """Draw lines over a common axis.
+    """Draw lines over a common axis, with `log` and `log_x` on logarithmic ones.
 
     With `diagonal` they lie in the unit square, with the line of perfect calibration.
     """
@@ -127,7 +134,10 @@ def curves(
         _plain_log(axes, [value for line in lines for value in line.y if value > 0])
     elif not diagonal:
         axes.yaxis.set_major_locator(ticks())
-    axes.xaxis.set_major_locator(ticks(integer=x == "round"))
+    if log_x:
+        _log_x(axes)
+    else:
+        axes.xaxis.set_major_locator(ticks(integer=x == "round"))
     return figure
 
 
@@ -180,8 +190,7 @@ def scatter(
             gid=series_id(cloud.style),
         )
     if log:
-        axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
+        _log_x(axes)
     else:
         axes.xaxis.set_major_locator(ticks())
     axes.yaxis.set_major_locator(ticks())
@@ -339,6 +348,12 @@ def draw_line(axes: Axes, line: Line, *, log: bool = False) -> None:
             color=shape.hex,
             gid=series_id(line.style),
         )
+
+
+def _log_x(axes: Axes) -> None:
+    """Make the x axis logarithmic, with plain numbers at its ticks."""
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
 
 
 def _plain_log(axes: Axes, values: Sequence[float]) -> None:

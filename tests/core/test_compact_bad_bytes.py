@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from fedivon_app.core import symbols
 from fedivon_app.core.codec import Payload
-from fedivon_app.core.compact import Compact, WireSettings
+from fedivon_app.core.compact import Compact
 from fedivon_app.core.envelope import Envelope, Kind, check_of
 from fedivon_app.core.errors import BadReply, FaultKind
 from fedivon_app.core.posterior import Posterior
+from fedivon_app.core.settings import WireSettings
 from tests.core.test_compact import STEPS, changed, point, random_payload
 
 SIZES = (900, 64, 36)
@@ -23,6 +24,8 @@ REPLY = changed(SENT, by=0.5)
 CODEC = Compact(STEPS, SIZES)
 CHANGE = CODEC.encode(REPLY, SENT)
 WHOLE = CODEC.encode(REPLY)
+MOVE = CODEC.broadcast(REPLY).change(SENT)
+SCALES = b"\0" + struct.pack("<3f", 1, 1, 1)  # no tensor goes exactly, and each has a scale
 HEAD = 10  # bytes of an array before its checksum
 
 
@@ -53,9 +56,9 @@ def decoded_or_refused(arrays, reference):
 
 
 @pytest.mark.parametrize("name", list(CHANGE))
-@pytest.mark.parametrize("message", [CHANGE, WHOLE], ids=["change", "whole"])
+@pytest.mark.parametrize("message", [CHANGE, WHOLE, MOVE], ids=["change", "whole", "move"])
 def test_every_flipped_bit_is_noticed(name, message):
-    reference = SENT if message is CHANGE else None
+    reference = None if message is WHOLE else SENT
     rng = np.random.default_rng(0)
     bits = 8 * len(message[name])
     for bit in {*range(8 * HEAD + 32), *rng.integers(0, bits, 100).tolist()}:
@@ -147,7 +150,7 @@ def test_scales_that_are_none_are_named(scale):
 
 
 def test_exact_numbers_that_are_missing_are_noticed():
-    assert refused(with_body("mean", b"\xff" + bytes(100))).text == (
+    assert refused(with_body("mean", b"\xff" + bytes(112))).text == (
         "mean ends early: 100 bytes, not 4000 or more"
     )
     assert refused(with_body("mean", b"")).text == "mean ends early: 0 bytes, not 1 or more"
@@ -201,8 +204,9 @@ def test_bytes_claim_no_more_memory_than_the_weights_take():
     tracemalloc.start()
     try:
         for length in [*range(0, 400, 7)] * 4:
-            arrays = with_body("mean", b"\0" + rng.bytes(length // 4 * 4))
-            decoded_or_refused(arrays, SENT)
+            body = SCALES + rng.bytes(length // 4 * 4)
+            for kind in (Kind.CHANGE, Kind.MOVE):
+                decoded_or_refused(with_body("mean", body, kind=kind), SENT)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -210,18 +214,22 @@ def test_bytes_claim_no_more_memory_than_the_weights_take():
 
 
 @settings(deadline=None, max_examples=300)
-@given(st.sampled_from(["mean", "precision", "control"]), st.binary(max_size=300), st.booleans())
-def test_any_bytes_are_decoded_or_refused(name, data, whole):
-    kind = Kind.WHOLE if whole else Kind.CHANGE
-    decoded_or_refused(with_body(name, data, kind=kind), SENT)
+@given(
+    st.sampled_from(["mean", "precision", "control"]),
+    st.sampled_from([b"", SCALES]),
+    st.binary(max_size=300),
+    st.sampled_from([Kind.WHOLE, Kind.CHANGE, Kind.MOVE]),
+)
+def test_any_bytes_are_decoded_or_refused(name, start, data, kind):
+    decoded_or_refused(with_body(name, start + data, kind=kind), SENT)
 
 
 @settings(deadline=None, max_examples=300)
 @given(st.data())
 def test_forged_bytes_are_decoded_or_refused(data):
     """Bytes are changed, cut off or added, and the checksum is made to fit."""
-    message = data.draw(st.sampled_from([CHANGE, WHOLE]))
-    reference = SENT if message is CHANGE else None
+    message = data.draw(st.sampled_from([CHANGE, WHOLE, MOVE]))
+    reference = None if message is WHOLE else SENT
     name = data.draw(st.sampled_from(list(message)))
     wire = bytearray(message[name].tobytes())
     for _ in range(data.draw(st.integers(0, 4))):

@@ -21,6 +21,8 @@ FULL = Instructions(
     last_saved=5,
     report=False,
     score_gm=False,
+    sent="0123456789abcdef",
+    held="fedcba9876543210",
 )
 
 
@@ -37,6 +39,8 @@ FULL = Instructions(
         last_saved=counts,
         report=st.booleans(),
         score_gm=st.booleans(),
+        sent=st.none() | st.text(),
+        held=st.none() | st.text(),
     )
 )
 def test_instructions_come_out_of_a_message_as_they_went_in(told):
@@ -56,6 +60,8 @@ def test_the_names_on_the_wire_stay_as_they_are():
         "last-saved": 5,
         "report": False,
         "score-gm": False,
+        "sent": "0123456789abcdef",
+        "held": "fedcba9876543210",
     }
 
 

@@ -1,7 +1,7 @@
 """Processes of a federation with TLS and keys are killed, one kind after the other.
 
 Nothing is lost but the round under way. The method is BayesADMM, whose clients keep duals from
-round to round.
+round to round. Posteriors are coded, as changes to what a client holds where the server knows it.
 """
 
 import json
@@ -15,9 +15,14 @@ import numpy as np
 import psutil
 import pytest
 
+from fedivon_app.clients.received import Received
+from fedivon_app.core.compact import Compact, digest
+from fedivon_app.core.compose import compose
 from fedivon_app.federation.superlink import RunEnd
+from fedivon_app.methods import settings_of
 from fedivon_app.runs.folder import Run
 from fedivon_app.runs.status import RunStatus
+from fedivon_app.server.setup import prepare
 from tests.e2e.held import rounds_behind
 from tests.e2e.helpers import configuration, launch, wait_for
 from tests.e2e.sites import Sites
@@ -32,6 +37,7 @@ SMALL = [
     "evaluation.clients_every=0",
     "evaluation.final_samples=0",
     "server.node_timeout=300",
+    "wire.codec=compact",
 ]
 IN_TURN = [*SMALL, "clients_per_round=1", "rounds=4", "seed=39"]
 ORDER = [[1], [0], [1], [0]]  # either is away for a round before it is asked again
@@ -168,6 +174,16 @@ def test_what_was_killed_goes_on_to_the_same_numbers(disturbed, federation, tmp_
         np.testing.assert_allclose(array, same[name], rtol=1e-6, atol=1e-6, err_msg=name)
 
 
+def test_server_and_client_hold_the_same_posterior(sites, disturbed):
+    """Client 0 was there in round 4, and was sent what round 3 had come to."""
+    settings = compose(settings_of, "demo", "bayes-admm", IN_TURN)
+    codec = Compact.of(settings.wire, prepare(settings).architecture.blocks)
+    sent = codec.broadcast(Run.load(disturbed / "checkpoint" / "round-000003").payload)
+    received = Received(sites.kept("clinic-0") / disturbed.name / "partition-0" / "received", 1)
+    assert [path.stem for path in received.folder.iterdir()] == [sent.digest]
+    assert digest(received.recall(sent.digest)) == digest(sent.payload)
+
+
 @pytest.fixture(scope="module")
 def abandoned(sites, tmp_path_factory) -> Path:
     """A run that stops after round 4 of five.
@@ -204,6 +220,8 @@ def test_a_round_goes_on_without_a_supernode_that_was_killed_and_has_it_back_wit
     assert records[1]["dropped"] == [{"partition": 1, "reason": "no reply in time"}]
     assert records[1]["merged"]
     assert all(record["seconds"]["train"] < 600 for record in records)
+    down = [record["bytes_down"] for record in records]
+    assert down[1] < down[0]  # both held what they were sent before
 
 
 def test_a_client_whose_duals_are_gone_is_dropped_by_name(sites, abandoned):

@@ -293,6 +293,29 @@ def test_curves_are_means_at_the_rounds_that_all_runs_have(tmp_path, monkeypatch
     np.testing.assert_allclose((line.y, line.deviation), ((2, 1), (0, 0)))
 
 
+@pytest.mark.parametrize(("times", "log"), [(3, False), (50, True)])
+def test_bytes_that_are_far_apart_have_a_logarithmic_axis(times, log, tmp_path, monkeypatch):
+    drawn = {}
+    draw = plots.curves
+
+    def note(title, x, y, lines, **more):
+        drawn[title, x] = draw(title, x, y, lines, **more)
+        return drawn[title, x]
+
+    monkeypatch.setattr(plots, "curves", note)
+    for strategy, factor in (("fedavg", times), ("fedivon", 1)):
+        records = [
+            record(n, gm={"test": {"mean": scores(n / 10)}}, bytes_down=factor * 10**6, bytes_up=0)
+            for n in (1, 2)
+        ]
+        new_run(tmp_path / "runs", records, strategy=strategy)
+    runs = [Run.open(folder) for folder in sorted((tmp_path / "runs").iterdir())]
+    write_comparison(runs, tmp_path / "compare")
+    scale = {x: figure.axes[0].get_xscale() for (_, x), figure in drawn.items()}
+    assert scale["MB sent, both directions"] == ("log" if log else "linear")
+    assert scale["round"] == "linear"
+
+
 def test_histograms_on_different_edges_are_averaged_by_share():
     runs = [
         {"edges": [0, 1, 2], "in": [1.0, 0.0]},

@@ -14,6 +14,7 @@ from fedivon_app.report.view import PageView, Predictor, bands_note, keys_of
 
 # In tables only: what the Brier score says, the curves of accuracy and calibration say apart.
 NOT_DRAWN = ("brier",)
+FAR_APART = 8  # times the bytes of another line: then the axis is logarithmic
 
 
 def chapter(view: PageView) -> Chapter | None:
@@ -57,6 +58,7 @@ def _figures(
             x="round" if side == "rounds" else f"{unit.name} sent, both directions",
             y="",
             lines=lines,
+            log_x=side == "bytes" and _far_apart(lines),
         )
         drawn.append(
             view.pictures(
@@ -67,6 +69,12 @@ def _figures(
             )
         )
     return drawn
+
+
+def _far_apart(lines: Sequence[plots.Line]) -> bool:
+    """Tell whether one line ends so far before another that it would be hard to see."""
+    ends = [line.x[-1] for line in lines if len(line.x)]
+    return bool(ends) and max(ends) > FAR_APART * min(ends)
 
 
 def _file_name(score: str) -> str:
