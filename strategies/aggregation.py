@@ -178,6 +178,24 @@ class WeightedSum(Rule):
         return Posterior(self.first_sum, np.reciprocal(self.second_sum, out=self.second_sum))
 
 
+class WassersteinBarycenter(Rule):
+    """The Gaussian that is nearest to the clients' in the weighted squares of the W2 distance.
+
+    For diagonal Gaussians W2^2 = sum (mu - mu_k)^2 + (sigma - sigma_k)^2, so that mu = sum w mu_k
+    and sigma = sum w sigma_k (arXiv 2412.11646).
+    """
+
+    start: ClassVar[Start] = "posterior"
+
+    def add(self, part: slice, weight: float, mean: np.ndarray, precision: np.ndarray) -> None:
+        self.first_sum[part] += np.multiply(mean, weight, dtype=np.float64)
+        self.second_sum[part] += weight / np.sqrt(precision, dtype=np.float64)
+
+    def finish(self) -> Posterior:
+        sigma = self.second_sum
+        return Posterior(self.first_sum, np.reciprocal(np.square(sigma, out=sigma), out=sigma))
+
+
 class LinearPool(Rule):
     """The mean and variance of the mixture of the clients (Eq. 13, 14).
 
@@ -217,6 +235,7 @@ RULES: Registry[type[Rule]] = Registry(
         "wc": WeightedConflation,
         "dwc": DistributedWeightConsolidation,
         "product": Product,
+        "w2": WassersteinBarycenter,
     },
     kind=Rule,
     classes=True,
