@@ -13,7 +13,7 @@ from pydantic import Field
 from fedivon_app.clients.base import Carries, Learned, Task
 from fedivon_app.clients.duals import Duals
 from fedivon_app.clients.fedavg import PointClient, PointSettings
-from fedivon_app.clients.fedivon import IvonTrainer, OptimizerSettings
+from fedivon_app.clients.ivon import IvonTrainer, OptimizerSettings
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.ivon import IVON
 from fedivon_app.core.merge_settings import BayesAdmmMergeSettings, FedAdmmMergeSettings

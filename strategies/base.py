@@ -126,7 +126,7 @@ class PosteriorStrategy(Generic[M]):
 
     def initial(self, mean: np.ndarray) -> Posterior:
         """Return the server's posterior before round 1, around the network's initial weights."""
-        precision = self.settings.client.initial_precision
+        precision = self.settings.client.initial_precision(mean)
         return Posterior(mean, None if precision is None else np.full_like(mean, precision))
 
     def initial_extras(self, mean: np.ndarray) -> dict[str, np.ndarray]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from fedivon_app.core.schedule import Schedule, Shape
@@ -176,9 +177,8 @@ class ClientSettings(Section):
             )
         return self
 
-    @property
-    def initial_precision(self) -> float | None:
-        """Of every weight before round 1; None for clients that learn a point."""
+    def initial_precision(self, weights: np.ndarray) -> float | None:
+        """Return the precision before round 1, around these weights; None for a point's clients."""
         return None
 
     def before_round_1(self, epochs: int) -> Self:
