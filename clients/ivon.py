@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field, PositiveFloat, model_validator
 
 from fedivon_app.clients.base import M, PosteriorClient, Task
 from fedivon_app.core.curvature import first_precision, typical_precision
@@ -62,7 +62,7 @@ class OptimizerSettings(PosteriorClientSettings):
 class IvonSettings(OptimizerSettings):
     """What clients have whose posterior is that of IVON with weight decay."""
 
-    hess_init: Annotated[float, Field(gt=0)] | Literal["auto"] = Field(
+    hess_init: PositiveFloat | Literal["auto"] = Field(
         1.0,
         description="the hessian before round 1, which also scales the rate where rescale_lr; "
         "auto: a first sigma of a fifth of the first weights' root mean square, and a rate that "

@@ -19,6 +19,7 @@ from fedivon_app.core.network import Architecture
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.settings import ClientSettings, MergeSettings, Settings
 from fedivon_app.strategies.aggregation import RULES, aggregate_noting
+from fedivon_app.strategies.merge_effect import shift_from_average
 from fedivon_app.strategies.weighting import WEIGHTINGS, weigh
 
 M = TypeVar("M", bound=MergeSettings)
@@ -144,12 +145,19 @@ class PosteriorStrategy(Generic[M]):
 
     def merge(self, round: Round) -> Merged:
         """Return the server's next posterior; here it follows the rule of the settings."""
+        rule = self.settings.merge.rule
         aggregated = aggregate_noting(
-            self.settings.merge.rule,
+            rule,
             posteriors=(reply.posterior for reply in round.replies),
             weights=round.weights,
             previous=round.previous.posterior,
         )
         kept = aggregated.kept_coordinates
-        notes = {} if kept is None else {"kept_coordinates": kept}
+        notes: dict[str, Any] = {} if kept is None else {"kept_coordinates": kept}
+        if self.settings.is_scored(round.number) and not RULES.find(rule).averages:
+            notes["merge_shift"] = shift_from_average(
+                aggregated.posterior,
+                posteriors=(reply.posterior for reply in round.replies),
+                weights=round.weights,
+            )
         return Merged(aggregated.posterior, notes=notes)

@@ -7,10 +7,15 @@ bears, and the rate follows the hessian as it is learned.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
+from fedivon_app.core.dense import Dense
 from fedivon_app.core.errors import SettingsError
+from fedivon_app.core.posterior import Posterior
 
+QUANTILES = {"min": 0.0, "p1": 0.01, "p50": 0.5, "p99": 0.99, "max": 1.0}
 FIRST_SHARE = 0.2  # of the weights' size: samples of a layer compute about what its mean does
 
 
@@ -31,3 +36,31 @@ def typical_precision(precision: np.ndarray) -> float:
     A few weights of large precision do not move it.
     """
     return 1 / float(np.mean(np.reciprocal(precision, dtype=np.float64)))
+
+
+def spread(posterior: Posterior, slices: Mapping[str, slice]) -> dict[str, dict[str, float]]:
+    """Return quantiles of the precision over all weights (`all`), and in each tensor by its name.
+
+    A point has none. Of a full covariance it is the precision that each weight has by itself.
+    """
+    if posterior.precision is None:
+        return {}
+    precision = 1 / posterior.variance if isinstance(posterior, Dense) else posterior.precision
+    return {
+        name: _quantiles(precision[place]) for name, place in {"all": slice(None), **slices}.items()
+    }
+
+
+def _quantiles(values: np.ndarray) -> dict[str, float]:
+    found = np.quantile(values, list(QUANTILES.values()))
+    return {name: float(f"{value:.6g}") for name, value in zip(QUANTILES, found, strict=True)}
+
+
+def distance_in_sigmas(posterior: Posterior, mean: np.ndarray) -> float:
+    """Return how far a mean lies from the posterior's own, in sigmas.
+
+    It is the root mean square of (mean - m) sqrt(s) over all weights.
+    """
+    moved = mean - posterior.mean.astype(np.float64)
+    moved *= np.sqrt(posterior.known_precision)
+    return float(np.sqrt(np.mean(np.square(moved, out=moved))))

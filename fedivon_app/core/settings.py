@@ -399,5 +399,11 @@ class Settings(Section, Generic[C_co, M_co]):
             )
         return self
 
+    def is_scored(self, server_round: int) -> bool:
+        """Tell whether the server scores the global model in this round."""
+        plan = self.evaluation
+        regular = bool(plan.every) and server_round % plan.every == 0
+        return server_round == self.rounds or regular or server_round in plan.at
+
 
 AnySettings = Settings[ClientSettings, MergeSettings]

@@ -31,7 +31,11 @@ REGRET = Score("regret", "Regret", False, value=lambda tally: 0.0)
 def recorder_in(folder, *overrides: str) -> Recorder:
     """Return the recorder of a new run whose server has no data of its own."""
     run = Run.create(demo(f"run.folder={folder}", *overrides))
-    return Recorder(run, Evaluator(run.settings, Flat(nn.Linear(2, 1)), {}), has_global_model=True)
+    return recorder_of(run, Evaluator(run.settings, Flat(nn.Linear(2, 1)), {}))
+
+
+def recorder_of(run: Run, evaluator: Evaluator, has_global_model: bool = True) -> Recorder:
+    return Recorder(run, evaluator, num_classes=10, has_global_model=has_global_model)
 
 
 def standing(server_round: int) -> Standing:
@@ -121,7 +125,7 @@ def test_a_round_without_held_out_scores_has_no_part_in_the_best(tmp_path):
 def test_a_resumed_run_goes_on_with_the_best_that_it_had(tmp_path):
     recorder = recorder_in(tmp_path)
     recorder.finished(standing(1), held_out(1, "nll", 0.5))
-    later = Recorder(Run.open(recorder.run.folder), recorder.evaluator, has_global_model=True)
+    later = recorder_of(Run.open(recorder.run.folder), recorder.evaluator)
     later.finished(standing(2), held_out(2, "nll", 0.6))
     assert later.run.best().round == 1
     later.finished(standing(3), held_out(3, "nll", 0.4))
@@ -173,12 +177,12 @@ def test_the_global_model_is_scored_when_it_is_due_and_where_there_is_one(tmp_pa
     evaluator = Evaluator(settings, prepared.flat, prepared.data.parts)
     payload = Payload(Posterior(prepared.flat.mean()))
     run = Run.create(settings)
-    able = Recorder(run, evaluator, has_global_model=True)
+    able = recorder_of(run, evaluator)
     assert able.score(1, payload) is None
     assert able.score(2, payload) == evaluator(2, payload)
-    assert Recorder(run, evaluator, has_global_model=False).score(2, payload) is None
+    assert recorder_of(run, evaluator, has_global_model=False).score(2, payload) is None
     without_data = Evaluator(settings, prepared.flat, {})
-    assert Recorder(run, without_data, has_global_model=True).score(2, payload) is None
+    assert recorder_of(run, without_data).score(2, payload) is None
 
 
 def test_a_round_is_shown_in_one_line(tmp_path, caplog):
