@@ -194,3 +194,28 @@ def test_a_round_is_shown_in_one_line(tmp_path, caplog):
     with caplog.at_level("INFO", logger="fedivon"):
         recorder_in(tmp_path).finished(standing(10), record(10, test=ways) | {"dropped": [1]})
     assert [one.getMessage() for one in caplog.records] == [line]
+
+
+def test_scored_rounds_tell_how_the_precision_spreads(tmp_path):
+    recorder = recorder_in(tmp_path, "evaluation.every=2")
+    for number in (1, 2):
+        recorder.finished(standing(number), record(number))
+    first, second = recorder.run.metrics()
+    assert "precision" not in first
+    assert second["precision"]["all"]["p50"] == 3
+    assert set(second["precision"]) == {"all", "weight", "bias"}
+
+
+def test_what_was_learned_and_lost_is_told_at_once(tmp_path, monkeypatch, caplog):
+    settings = demo(f"run.folder={tmp_path}", "evaluation.every=1")
+    prepared = prepare(settings)
+    evaluator = Evaluator(settings, prepared.flat, prepared.data.parts)
+    recorder = recorder_of(Run.create(settings), evaluator)
+    payload = Payload(Posterior(prepared.flat.mean()))
+    for number, nll in enumerate((2.4, 0.5, 2.5), start=1):
+        scores = {"test": {"mean": SCORES | {"nll": nll}}}
+        monkeypatch.setattr(Evaluator, "__call__", lambda self, at, what, found=scores: found)
+        recorder.score(number, payload)
+        assert (recorder.unlearned is None) == (nll < 2)
+    (line,) = [one.getMessage() for one in caplog.records]
+    assert line.startswith("round 3: what was learned is lost; hardly better than guessing")
