@@ -25,6 +25,12 @@ class BayesAdmmSettings(OptimizerSettings):
     """IVON's, with a temperature, and a momentum that may last."""
 
     start: Literal["posterior"] = "posterior"
+    hess_init: float = Field(
+        1.0,
+        gt=0,
+        description="the hessian before round 1; also scales the rate where rescale_lr",
+        json_schema_extra=search(log_range(0.01, 5.0)),
+    )
     temperature: float = Field(
         1.0,
         gt=0,
@@ -58,6 +64,7 @@ class BayesAdmmClient(IvonTrainer[BayesAdmmSettings, BayesAdmmMergeSettings]):
         optimizer = self.ivon(
             task,
             ess=1 / (merge.rho * share),
+            hess_init=client.hess_init,
             prior=duals.server,
             dual=(share * duals.v, share * duals.u),
         )

@@ -28,12 +28,6 @@ class OptimizerSettings(PosteriorClientSettings):
         description="in the first round",
         json_schema_extra=search(log_range(0.01, 1.0, rescale_lr=True), log_range(1e-4, 0.1)),
     )
-    hess_init: float = Field(
-        1.0,
-        gt=0,
-        description="the hessian before round 1; also scales the rate where rescale_lr",
-        json_schema_extra=search(log_range(0.01, 5.0)),
-    )
     beta1: float = Field(0.9, ge=0, lt=1, description="how slowly the momentum moves")
     beta2: float = Field(
         0.99999,
@@ -119,12 +113,12 @@ Optimizer = TypeVar("Optimizer", bound=OptimizerSettings)
 class IvonTrainer(PosteriorClient[Optimizer, M]):
     """What clients share that train with IVON."""
 
-    def ivon(self, task: Task, **options: Any) -> IVON:
+    def ivon(self, task: Task, hess_init: float, **options: Any) -> IVON:
         """Return the optimizer of the settings, at the network's weights."""
         client = self.settings.client
         given: dict[str, Any] = {
             "lr": task.learning_rate,
-            "hess_init": client.hess_init,
+            "hess_init": hess_init,
             "beta1": client.beta1,
             "beta2": client.beta2,
             "mc_samples": client.mc_samples,

@@ -25,7 +25,7 @@ beginning throws the mean out of all that the samples have seen; a bound in sigm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from inspect import unwrap
 from math import inf
@@ -38,6 +38,7 @@ from torch.optim.optimizer import ParamsT
 
 from fedivon_app.core.flat import Array
 from fedivon_app.core.flat_parameters import FlatParameters
+from fedivon_app.core.ivon_options import check_options
 from fedivon_app.core.ivon_samples import Average, Draw, Samples, draw_normal
 from fedivon_app.core.ivon_step import Vectors, move_hessian, move_mean
 from fedivon_app.core.posterior import Posterior
@@ -45,18 +46,6 @@ from fedivon_app.core.posterior import Posterior
 _SMALLEST = 1e-30
 _LARGEST = 1e30  # bounds of d: far outside what is meant, inside what float32 can square-root
 _BOUND_EVERY = 16  # steps; d halves at most in one, so that it stays a float32 in between
-
-_VALID: dict[str, tuple[Callable[[float], bool], str]] = {
-    "lr": (lambda x: x >= 0, "at least 0"),
-    "ess": (lambda x: x > 0, "above 0"),
-    "hess_init": (lambda x: x >= 0, "at least 0"),
-    "beta1": (lambda x: 0 <= x < 1, "at least 0 and below 1"),
-    "beta2": (lambda x: 0 <= x <= 1, "between 0 and 1"),
-    "weight_decay": (lambda x: x >= 0, "at least 0"),
-    "clip_radius": (lambda x: x > 0, "above 0"),
-    "step_bound": (lambda x: x > 0, "above 0"),
-    "mc_samples": (lambda x: x >= 1, "at least 1"),
-}
 
 Group = dict[str, Any]  # of parameters, with the hyper-parameters that hold for them
 
@@ -104,7 +93,7 @@ class IVON(torch.optim.Optimizer):
             "clip_radius": clip_radius,
             "step_bound": step_bound,
         }
-        _check(options | {"mc_samples": mc_samples})
+        check_options(options | {"mc_samples": mc_samples})
         super().__init__(params, options)
         self.mc_samples = mc_samples
         self.debias = debias
@@ -332,11 +321,3 @@ class IVON(torch.optim.Optimizer):
 def _size(group: Group) -> int:
     part: slice = group["slice"]
     return int(part.stop - part.start)
-
-
-def _check(options: Mapping[str, float]) -> None:
-    """Refuse options that no step is defined for."""
-    for name, value in options.items():
-        holds, rule = _VALID[name]
-        if not holds(value):
-            raise ValueError(f"IVON: {name} is {value}; it must be {rule}")

@@ -45,19 +45,20 @@ def move_hessian(at: Vectors, *, ess: float, beta2: float) -> None:
     rate = 1 - beta2
     growth = at.noise
     factor = rate * (0.5 * ess) ** 0.5
-    scalar = at.u is None and not isinstance(at.decay, Tensor)
-    if scalar and at.decay and not at.multiplied:
-        unit = at.decay * ess**-0.5  # for one pass in place of two
+    scalar = None if at.u is not None or isinstance(at.decay, Tensor) else at.decay
+    if scalar and not at.multiplied:
+        unit = scalar * ess**-0.5  # for one pass in place of two
         growth = torch.addcmul(at.root, growth, at.gradient, value=at.sign / unit, out=at.free)
         factor *= unit
     else:
         if not at.multiplied:
             zero = _constant(at, 0)
             growth = torch.addcmul(zero, growth, at.gradient, value=at.sign, out=at.free)
-        if scalar:
-            growth.add_(at.root, alpha=at.decay * ess**-0.5)
+        if scalar is not None:
+            growth.add_(at.root, alpha=scalar * ess**-0.5)
         else:
             pull = at.decay if at.u is None else at.decay - at.u
+            assert isinstance(pull, Tensor)  # a vector of decays, or less the dual's vector
             growth.addcmul_(at.root, pull, value=ess**-0.5)
     middle = _constant(at, (1 - rate) * 0.5**0.5)
     torch.addcmul(middle, growth, at.root, value=factor, out=growth)
@@ -77,8 +78,8 @@ def move_mean(
     A coordinate of what the rate is multiplied by is clipped to `clip_radius`, and its whole step
     to `largest_step` in units of 1/sqrt(d).
     """
-    bare = at.prior_mean is None and at.v is None
-    if bare and isinf(clip_radius) and isinf(largest_step):
+    bare = at.prior_mean is None and at.v is None and isinf(clip_radius) and isinf(largest_step)
+    if bare and not isinstance(at.decay, Tensor) and not isinstance(learning_rate, Tensor):
         step = torch.add(at.momentum, at.mean, alpha=at.decay * correction, out=at.free)
         at.mean.addcdiv_(step, at.scaled, value=-learning_rate / correction)
         return
