@@ -88,7 +88,10 @@ def move_mean(
     step.add_(at.momentum, alpha=1 / correction)
     if at.v is not None and at.u is not None:
         step.add_(at.v).addcmul_(at.u, at.mean, value=-1)
-    step.div_(at.scaled).clamp_(-clip_radius, clip_radius).mul_(learning_rate)
+    step.div_(at.scaled)
+    if not isinf(clip_radius):
+        step.clamp_(-clip_radius, clip_radius)
+    step.mul_(learning_rate)
     if not isinf(largest_step):
         limit = torch.mul(at.root, largest_step, out=at.free)
         torch.minimum(step, limit, out=step)
