@@ -54,7 +54,7 @@ class FedIvonClient(IvonTrainer[FedIvonSettings, MergeSettings]):
             task,
             ess=client.ess,
             weight_decay=client.weight_decay,
-            hess_init=client.scale_of(start.posterior, client.ess),
+            hess_init=client.hessian_of(start.posterior, client.ess),
         )
         if client.start == "posterior":
             optimizer.precision = start.posterior.known_precision
@@ -112,7 +112,7 @@ class PersonalIvonClient(IvonTrainer[PersonalIvonSettings, MergeSettings]):
         share = client.prior_share
         prior = Posterior(server.mean, share * server.known_precision + (1 - share) * floor)
         ess = client.ess / client.beta
-        typical = client.scale_of(server, ess)
+        typical = client.hessian_of(server, ess)
         scale = typical + client.weight_decay if client.rescale_lr else 1
         optimizer = self.ivon(
             task,
@@ -137,7 +137,7 @@ class PersonalIvonClient(IvonTrainer[PersonalIvonSettings, MergeSettings]):
             task,
             ess=client.ess,
             weight_decay=client.weight_decay,
-            hess_init=client.scale_of(begin, client.ess),
+            hess_init=client.hessian_of(begin, client.ess),
         )
         optimizer.precision = begin.known_precision
         return Learned(self.descend(optimizer, task))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
-from pydantic import Field, PositiveFloat, model_validator
+from pydantic import Field, PositiveFloat
 
 from fedivon_app.clients.base import M, PosteriorClient, Task
 from fedivon_app.core.curvature import first_precision, typical_precision
@@ -66,6 +66,7 @@ class IvonSettings(OptimizerSettings):
     ess: float = Field(
         5000,
         gt=0,
+        le=1e30,
         description="effective sample size, IVON's lambda: the calibration knob",
         json_schema_extra=search(log_range(500, 300_000)),
     )
@@ -75,15 +76,6 @@ class IvonSettings(OptimizerSettings):
         description="the prior's precision / ess",
         json_schema_extra=search(log_range(1e-5, 0.01)),
     )
-
-    @model_validator(mode="after")
-    def _auto_goes_on(self) -> Self:
-        if self.hess_init == "auto" and self.start == "mean":
-            raise ValueError(
-                "hess_init auto goes with start posterior: what is learned of the hessian is lost "
-                "where every round starts at the mean alone; give hess_init a number"
-            )
-        return self
 
     def initial_precision(self, weights: np.ndarray) -> float:
         """Return the precision s before round 1, around these weights.
@@ -95,16 +87,20 @@ class IvonSettings(OptimizerSettings):
             return max(first_precision(weights), self.ess * self.weight_decay)
         return self.ess * (self.hess_init + self.weight_decay)
 
-    def scale_of(self, received: Posterior, ess: float) -> float:
-        """Return the hessian that scales the rate: hess_init, or with `auto` the received one.
+    def hessian_of(self, received: Posterior, ess: float) -> float:
+        """Return the hessian that a round starts with, of all weights, and that scales the rate.
 
-        That is h = t/ess - weight_decay with the harmonic mean t of all precisions. The rate of a
-        weight, lr (h + wd)/(s/ess), is then lr in the mean over all weights, in every round.
+        It is hess_init or, with `auto`, h = t/ess - weight_decay with the harmonic mean t of the
+        received precisions: the rate of a weight, lr (h + wd)/(s/ess), is then lr in the mean over
+        all weights, in every round. Under `start: mean` t is what it would be before round 1.
         """
-        if self.hess_init == "auto":
+        if self.hess_init != "auto":
+            return self.hess_init
+        if self.start == "mean":
+            typical = self.initial_precision(received.mean)
+        else:
             typical = typical_precision(received.known_precision)
-            return max(typical / ess - self.weight_decay, 0.0)
-        return self.hess_init
+        return max(typical / ess - self.weight_decay, 0.0)
 
 
 Optimizer = TypeVar("Optimizer", bound=OptimizerSettings)

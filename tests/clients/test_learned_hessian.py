@@ -61,15 +61,21 @@ def test_a_step_is_the_rate_times_the_gradient_whatever_ess_and_the_hessian(stra
 def test_with_unequal_precisions_the_rate_holds_in_the_mean_over_the_weights():
     client = IvonSettings(hess_init="auto", ess=100, weight_decay=0.01)
     precision = np.array([2.0, 5.0, 50.0, 1000.0])
-    scale = client.scale_of(Posterior(np.zeros(4), precision), ess=100) + client.weight_decay
+    scale = client.hessian_of(Posterior(np.zeros(4), precision), ess=100) + client.weight_decay
     assert np.mean(scale / (precision / 100)) == pytest.approx(1)
-    assert IvonSettings(hess_init=0.3).scale_of(Posterior(np.zeros(4), precision), ess=9) == 0.3
+    assert IvonSettings(hess_init=0.3).hessian_of(Posterior(np.zeros(4), precision), ess=9) == 0.3
 
 
-def test_a_start_at_the_mean_would_forget_what_is_learned_and_is_refused():
-    with pytest.raises(SettingsError, match="hess_init auto goes with start posterior"):
-        settings_with("merge.rule=lp")
-    assert settings_with("merge.rule=lp", "client.start=posterior").client.hess_init == "auto"
+def test_a_start_at_the_mean_begins_every_round_at_a_fifth_of_the_received_weights():
+    client = IvonSettings(hess_init="auto", start="mean", ess=100, weight_decay=0.01)
+    received = Posterior(np.full(4, 0.5), np.full(4, 1e9))
+    scale = client.hessian_of(received, ess=100) + client.weight_decay
+    assert (100 * scale) ** -0.5 == pytest.approx(FIRST_SHARE * 0.5)
+
+
+def test_an_ess_that_no_precision_could_hold_is_named():
+    with pytest.raises(SettingsError, match="client.ess"):
+        compose(settings_of, "demo", "fedivon", ["client.ess=1e300"])
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "automatic"])
