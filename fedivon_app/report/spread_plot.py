@@ -49,7 +49,13 @@ def spreads(title: str, x: str, rows: Sequence[Spread]) -> Figure:
     least = min(row.quantiles["min"] for row in rows)
     most = max(row.quantiles["max"] for row in rows)
     few = most / least < 30
+    room = max((most / least) ** 0.08, 1.1)  # for the number at the first tick
+    axes.set_xlim(least / room, most * room)
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if few else (1,), numticks=6))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
+    axes.xaxis.set_major_formatter(FuncFormatter(_plain))
     axes.xaxis.set_minor_locator(NullLocator())
     return figure
+
+
+def _plain(value: float, _: object) -> str:
+    return f"{value:,.0f}" if 1 <= value < 1e7 else f"{value:.3g}"
