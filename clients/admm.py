@@ -64,7 +64,6 @@ class BayesAdmmClient(IvonTrainer[BayesAdmmSettings, BayesAdmmMergeSettings]):
         optimizer = self.ivon(
             task,
             ess=1 / (merge.rho * share),
-            hess_init=client.hess_init,
             prior=duals.server,
             dual=(share * duals.v, share * duals.u),
         )

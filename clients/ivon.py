@@ -11,6 +11,7 @@ from pydantic import Field, PositiveFloat
 
 from fedivon_app.clients.base import M, PosteriorClient, Task
 from fedivon_app.core.curvature import first_precision, typical_precision
+from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.ivon import IVON
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.search_range import choices, log_range, search
@@ -27,6 +28,13 @@ class OptimizerSettings(PosteriorClientSettings):
         gt=0,
         description="in the first round",
         json_schema_extra=search(log_range(0.01, 1.0, rescale_lr=True), log_range(1e-4, 0.1)),
+    )
+    hess_init: PositiveFloat | Literal["auto"] = Field(
+        1.0,
+        description="the hessian before round 1, which also scales the rate where rescale_lr; "
+        "auto: a first sigma of a fifth of the first weights' root mean square, and a rate that "
+        "is scaled by the hessian as it is learned",
+        json_schema_extra=search(log_range(0.01, 5.0)),
     )
     beta1: float = Field(0.9, ge=0, lt=1, description="how slowly the momentum moves")
     beta2: float = Field(
@@ -56,13 +64,6 @@ class OptimizerSettings(PosteriorClientSettings):
 class IvonSettings(OptimizerSettings):
     """What clients have whose posterior is that of IVON with weight decay."""
 
-    hess_init: PositiveFloat | Literal["auto"] = Field(
-        1.0,
-        description="the hessian before round 1, which also scales the rate where rescale_lr; "
-        "auto: a first sigma of a fifth of the first weights' root mean square, and a rate that "
-        "is scaled by the hessian as it is learned",
-        json_schema_extra=search(log_range(0.01, 5.0)),
-    )
     ess: float = Field(
         5000,
         gt=0,
@@ -109,12 +110,17 @@ Optimizer = TypeVar("Optimizer", bound=OptimizerSettings)
 class IvonTrainer(PosteriorClient[Optimizer, M]):
     """What clients share that train with IVON."""
 
-    def ivon(self, task: Task, hess_init: float, **options: Any) -> IVON:
-        """Return the optimizer of the settings, at the network's weights."""
+    def ivon(self, task: Task, **options: Any) -> IVON:
+        """Return the optimizer of the settings, at the network's weights; `options` go before."""
         client = self.settings.client
+        if "hess_init" not in options and client.hess_init == "auto":
+            raise SettingsError(
+                f"client.hess_init is auto, and the clients of {self.settings.strategy} do not "
+                "say what that is (client.hessian_of): give it a number"
+            )
         given: dict[str, Any] = {
             "lr": task.learning_rate,
-            "hess_init": hess_init,
+            "hess_init": client.hess_init,
             "beta1": client.beta1,
             "beta2": client.beta2,
             "mc_samples": client.mc_samples,
