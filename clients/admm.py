@@ -13,7 +13,7 @@ from pydantic import Field
 from fedivon_app.clients.base import Carries, Learned, Task
 from fedivon_app.clients.duals import Duals
 from fedivon_app.clients.fedavg import PointClient, PointSettings
-from fedivon_app.clients.fedivon import IvonTrainer, OptimizerSettings
+from fedivon_app.clients.ivon import IvonTrainer, OptimizerSettings
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.ivon import IVON
 from fedivon_app.core.merge_settings import BayesAdmmMergeSettings, FedAdmmMergeSettings
@@ -25,6 +25,12 @@ class BayesAdmmSettings(OptimizerSettings):
     """IVON's, with a temperature, and a momentum that may last."""
 
     start: Literal["posterior"] = "posterior"
+    hess_init: float = Field(
+        1.0,
+        gt=0,
+        description="the hessian before round 1; also scales the rate where rescale_lr",
+        json_schema_extra=search(log_range(0.01, 5.0)),
+    )
     temperature: float = Field(
         1.0,
         gt=0,

@@ -1,132 +1,18 @@
-"""FedIvon's clients, which learn a posterior with IVON, and what others share that run it."""
+"""FedIvon's clients, which learn a posterior with IVON: for one model, and for personal ones."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from math import inf
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from fedivon_app.clients.base import Carries, Learned, M, PosteriorClient, Task
+from fedivon_app.clients.base import Carries, Learned, Task
+from fedivon_app.clients.ivon import IvonSettings, IvonTrainer
 from fedivon_app.core.codec import Payload
-from fedivon_app.core.ivon import IVON
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.schedule import Shape
-from fedivon_app.core.search_range import choices, even_range, log_range, search
-from fedivon_app.core.settings import (
-    AnySettings,
-    ClientSettings,
-    MergeSettings,
-    PosteriorClientSettings,
-)
-
-
-class OptimizerSettings(PosteriorClientSettings):
-    """What every client that runs IVON has."""
-
-    schedules_steps: ClassVar[bool] = True
-
-    learning_rate: float = Field(
-        0.1,
-        gt=0,
-        description="in the first round",
-        json_schema_extra=search(log_range(0.01, 1.0, rescale_lr=True), log_range(1e-4, 0.1)),
-    )
-    hess_init: float = Field(
-        1.0,
-        gt=0,
-        description="the hessian before round 1; also scales the rate where rescale_lr",
-        json_schema_extra=search(log_range(0.01, 5.0)),
-    )
-    beta1: float = Field(0.9, ge=0, lt=1, description="how slowly the momentum moves")
-    beta2: float = Field(
-        0.99999,
-        ge=0,
-        le=1,
-        description="how slowly the hessian moves",
-        json_schema_extra=search(choices(0.999, 0.9995, 0.9999, 0.99999)),
-    )
-    mc_samples: int = Field(1, ge=1, description="weight samples a training step")
-    clip_radius: float | None = Field(
-        None, gt=0, description="bound on a coordinate's preconditioned gradient"
-    )
-    debias: bool = Field(True, description="correct the momentum for its start at 0")
-    rescale_lr: bool = Field(True, description="multiply the rate by hess_init + weight_decay")
-    antithetic: bool = Field(
-        False,
-        description="every second sample mirrors the one before, for half the random numbers",
-    )
-
-
-class IvonSettings(OptimizerSettings):
-    """What clients have whose posterior is that of IVON with weight decay."""
-
-    ess: float = Field(
-        5000,
-        gt=0,
-        description="effective sample size, IVON's lambda: the calibration knob",
-        json_schema_extra=search(log_range(500, 300_000)),
-    )
-    weight_decay: float = Field(
-        2e-4,
-        ge=0,
-        description="the prior's precision / ess",
-        json_schema_extra=search(log_range(1e-5, 0.01)),
-    )
-
-    @property
-    def initial_precision(self) -> float:
-        """Return s = ess (hess_init + weight_decay), the precision before round 1."""
-        return self.ess * (self.hess_init + self.weight_decay)
-
-
-Optimizer = TypeVar("Optimizer", bound=OptimizerSettings)
-
-
-class IvonTrainer(PosteriorClient[Optimizer, M]):
-    """What clients share that train with IVON."""
-
-    def ivon(self, task: Task, **options: Any) -> IVON:
-        """Return the optimizer of the settings, at the network's weights."""
-        client = self.settings.client
-        given: dict[str, Any] = {
-            "lr": task.learning_rate,
-            "hess_init": client.hess_init,
-            "beta1": client.beta1,
-            "beta2": client.beta2,
-            "mc_samples": client.mc_samples,
-            "clip_radius": client.clip_radius or inf,
-            "debias": client.debias,
-            "rescale_lr": client.rescale_lr,
-            "antithetic": client.antithetic,
-        }
-        return IVON(self.flat.module.parameters(), **(given | options))
-
-    def descend(self, optimizer: IVON, task: Task) -> Posterior:
-        """Take a step for every minibatch of the task, and return what was learned."""
-        client = self.settings.client
-        set_rate = self.rate_within(optimizer, task)
-        for step, (inputs, labels) in enumerate(task.batches(optimizer.posterior)):
-            set_rate(step)
-            for _ in range(client.mc_samples):
-                with optimizer.sampled_params(train=True):
-                    task.loss(self.flat.module(inputs), labels).backward()
-            optimizer.step()
-        return optimizer.posterior()
-
-    def rate_within(self, optimizer: IVON, task: Task) -> Callable[[int], None]:
-        """Return what sets the rate of a step; it falls within a round if the settings say so."""
-        client = self.settings.client
-        first = [group["lr"] for group in optimizer.param_groups]
-
-        def set_rate(step: int) -> None:
-            if client.schedule_over == "steps":
-                fall = client.rates.at(step / max(task.steps - 1, 1)) / client.learning_rate
-                for group, rate in zip(optimizer.param_groups, first, strict=True):
-                    group["lr"] = rate * fall
-
-        return set_rate
+from fedivon_app.core.search_range import even_range, log_range, search
+from fedivon_app.core.settings import AnySettings, ClientSettings, MergeSettings
 
 
 class FedIvonSettings(IvonSettings):
@@ -164,7 +50,12 @@ class FedIvonClient(IvonTrainer[FedIvonSettings, MergeSettings]):
 
     def train(self, start: Payload, task: Task) -> Learned:
         client = self.settings.client
-        optimizer = self.ivon(task, ess=client.ess, weight_decay=client.weight_decay)
+        optimizer = self.ivon(
+            task,
+            ess=client.ess,
+            weight_decay=client.weight_decay,
+            hess_init=client.hessian_of(start.posterior, client.ess),
+        )
         if client.start == "posterior":
             optimizer.precision = start.posterior.known_precision
         return Learned(self.descend(optimizer, task))
@@ -220,11 +111,14 @@ class PersonalIvonClient(IvonTrainer[PersonalIvonSettings, MergeSettings]):
         floor = client.ess * client.weight_decay
         share = client.prior_share
         prior = Posterior(server.mean, share * server.known_precision + (1 - share) * floor)
-        scale = client.hess_init + client.weight_decay if client.rescale_lr else 1
+        ess = client.ess / client.beta
+        typical = client.hessian_of(server, ess)
+        scale = typical + client.weight_decay if client.rescale_lr else 1
         optimizer = self.ivon(
             task,
-            ess=client.ess / client.beta,
+            ess=ess,
             prior=prior,
+            hess_init=typical,
             lr=task.learning_rate * scale,
             rescale_lr=False,
         )
@@ -239,6 +133,11 @@ class PersonalIvonClient(IvonTrainer[PersonalIvonSettings, MergeSettings]):
             begin = own.posterior
             self.flat.load(begin.mean)
             self.flat.load_buffers(own.buffers)
-        optimizer = self.ivon(task, ess=client.ess, weight_decay=client.weight_decay)
+        optimizer = self.ivon(
+            task,
+            ess=client.ess,
+            weight_decay=client.weight_decay,
+            hess_init=client.hessian_of(begin, client.ess),
+        )
         optimizer.precision = begin.known_precision
         return Learned(self.descend(optimizer, task))

@@ -61,8 +61,7 @@ class FlipoutSettings(PosteriorClientSettings):
         """
         return self.model_copy(update={"epochs": epochs, "prior": "fixed"})
 
-    @property
-    def initial_precision(self) -> float:
+    def initial_precision(self, weights: np.ndarray) -> float:
         """Return the precision of every weight before round 1."""
         return self.sigma_init**-2
 

@@ -59,8 +59,7 @@ class FedLaplaceSettings(LaplaceSettings):
         json_schema_extra=search(log_range(0.1, 100.0)),
     )
 
-    @property
-    def initial_precision(self) -> float:
+    def initial_precision(self, weights: np.ndarray) -> float:
         """Return the precision of every weight before round 1."""
         return self.first_precision
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import exp, log1p
 from typing import ClassVar, Literal, TypeVar
 
+import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor, nn
@@ -38,8 +39,7 @@ class MeanFieldSettings(ClientSettings):
     )
     mc_samples: int = Field(5, ge=1, description="draws of the weights a step")
 
-    @property
-    def initial_precision(self) -> float | None:
+    def initial_precision(self, weights: np.ndarray) -> float | None:
         """Return the precision of every weight before round 1; None where a point is sent."""
         return self.sigma_init**-2
 

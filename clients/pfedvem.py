@@ -42,8 +42,7 @@ class PFedVEMSettings(BaseHeadSettings):
         json_schema_extra=search(log_range(0.03, 3.0)),
     )
 
-    @property
-    def initial_precision(self) -> None:
+    def initial_precision(self, weights: np.ndarray) -> None:
         """Return nothing, for a server's model is a point."""
         return None
 

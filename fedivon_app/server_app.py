@@ -75,7 +75,9 @@ def do_rounds(grid: Grid, opened: Opened) -> None:
     last = last_round(settings, done=opened.checkpoint.round if opened.checkpoint else 0)
     has_global_model = rounds.strategy.has_global_model
     evaluator = Evaluator(settings, prepared.flat, data.parts)
-    recorder = Recorder(run, evaluator, has_global_model=has_global_model)
+    recorder = Recorder(
+        run, evaluator, num_classes=data.num_classes, has_global_model=has_global_model
+    )
     try:
         rounds.start(
             grid,
@@ -94,7 +96,10 @@ def do_rounds(grid: Grid, opened: Opened) -> None:
         raise
     completed = last == settings.rounds
     status = RunStatus.COMPLETED if completed else RunStatus.STOPPED
-    run.summarise(status)
+    unlearned = (completed and recorder.unlearned) or ""
+    if unlearned:
+        log.warning("%s", unlearned)
+    run.summarise(status, unlearned)
     if completed and "test" in data.parts and has_global_model:
         assess(run, predicted=evaluator.moments)
     _report(run)

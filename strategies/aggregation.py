@@ -30,12 +30,14 @@ class Rule(ABC):
     """A merge in the making, which is given the clients' posteriors one after another, in blocks.
 
     `weighted` tells whether the weights have a say, `takes_points` whether posteriors without a
-    precision can be merged. `start` is where IVON's clients start unless the settings tell: with
+    precision can be merged, `averages` whether the merged mean is the weighted average of the
+    means. `start` is where IVON's clients start unless the settings tell: with
     `posterior` the precisions of some rules grow or shrink from round to round.
     """
 
     weighted: ClassVar[bool] = True
     takes_points: ClassVar[bool] = False
+    averages: ClassVar[bool] = False
     start: ClassVar[Start] = "mean"
 
     def __init__(self, size: int, weights: np.ndarray, previous: Posterior | None):
@@ -148,6 +150,7 @@ class NaiveWeightedAverage(Rule):
     """FedAvg's mean, and the same for variances (Eq. 10): mu = sum w mu_k, var = sum w var_k."""
 
     takes_points = True
+    averages = True
     start: ClassVar[Start] = "posterior"
 
     def add(self, part: slice, weight: float, mean: np.ndarray, precision: np.ndarray) -> None:
@@ -170,6 +173,8 @@ class WeightedSum(Rule):
     mu = sum w mu_k, var = sum w^2 var_k.
     """
 
+    averages = True
+
     def add(self, part: slice, weight: float, mean: np.ndarray, precision: np.ndarray) -> None:
         self.first_sum[part] += np.multiply(mean, weight, dtype=np.float64)
         self.second_sum[part] += np.divide(weight * weight, precision, dtype=np.float64)
@@ -178,12 +183,33 @@ class WeightedSum(Rule):
         return Posterior(self.first_sum, np.reciprocal(self.second_sum, out=self.second_sum))
 
 
+class WassersteinBarycenter(Rule):
+    """The Gaussian that is nearest to the clients' in the weighted squares of the W2 distance.
+
+    For diagonal Gaussians W2^2 = sum (mu - mu_k)^2 + (sigma - sigma_k)^2, so that mu = sum w mu_k
+    and sigma = sum w sigma_k (arXiv 2412.11646).
+    """
+
+    averages = True
+    start: ClassVar[Start] = "posterior"
+
+    def add(self, part: slice, weight: float, mean: np.ndarray, precision: np.ndarray) -> None:
+        self.first_sum[part] += np.multiply(mean, weight, dtype=np.float64)
+        self.second_sum[part] += weight / np.sqrt(precision, dtype=np.float64)
+
+    def finish(self) -> Posterior:
+        sigma = self.second_sum
+        return Posterior(self.first_sum, np.reciprocal(np.square(sigma, out=sigma), out=sigma))
+
+
 class LinearPool(Rule):
     """The mean and variance of the mixture of the clients (Eq. 13, 14).
 
     mu = sum w mu_k, var = sum w (var_k + (mu_k - mu)^2). Means are summed as differences to the
     first client's, so that the squares of large means do not cancel.
     """
+
+    averages = True
 
     def __init__(self, size: int, weights: np.ndarray, previous: Posterior | None):
         super().__init__(size, weights, previous)
@@ -217,6 +243,7 @@ RULES: Registry[type[Rule]] = Registry(
         "wc": WeightedConflation,
         "dwc": DistributedWeightConsolidation,
         "product": Product,
+        "w2": WassersteinBarycenter,
     },
     kind=Rule,
     classes=True,

@@ -19,6 +19,7 @@ from fedivon_app.core.network import Architecture
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.settings import ClientSettings, MergeSettings, Settings
 from fedivon_app.strategies.aggregation import RULES, aggregate_noting
+from fedivon_app.strategies.merge_effect import shift_from_average
 from fedivon_app.strategies.weighting import WEIGHTINGS, weigh
 
 M = TypeVar("M", bound=MergeSettings)
@@ -126,7 +127,7 @@ class PosteriorStrategy(Generic[M]):
 
     def initial(self, mean: np.ndarray) -> Posterior:
         """Return the server's posterior before round 1, around the network's initial weights."""
-        precision = self.settings.client.initial_precision
+        precision = self.settings.client.initial_precision(mean)
         return Posterior(mean, None if precision is None else np.full_like(mean, precision))
 
     def initial_extras(self, mean: np.ndarray) -> dict[str, np.ndarray]:
@@ -144,12 +145,19 @@ class PosteriorStrategy(Generic[M]):
 
     def merge(self, round: Round) -> Merged:
         """Return the server's next posterior; here it follows the rule of the settings."""
+        rule = self.settings.merge.rule
         aggregated = aggregate_noting(
-            self.settings.merge.rule,
+            rule,
             posteriors=(reply.posterior for reply in round.replies),
             weights=round.weights,
             previous=round.previous.posterior,
         )
         kept = aggregated.kept_coordinates
-        notes = {} if kept is None else {"kept_coordinates": kept}
+        notes: dict[str, Any] = {} if kept is None else {"kept_coordinates": kept}
+        if self.settings.is_scored(round.number) and not RULES.find(rule).averages:
+            notes["merge_shift"] = shift_from_average(
+                aggregated.posterior,
+                posteriors=(reply.posterior for reply in round.replies),
+                weights=round.weights,
+            )
         return Merged(aggregated.posterior, notes=notes)

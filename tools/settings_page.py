@@ -5,9 +5,10 @@ python tools/settings_page.py            # a test fails while the page is not wh
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -44,6 +45,8 @@ def type_of(annotation: Any, bounds: str = "") -> str:
         return WORDS[annotation] + bounds
     origin = get_origin(annotation)
     inside = get_args(annotation)
+    if origin is Annotated:
+        return type_of(inside[0], bounds_of(inside[1:]))
     if origin is Literal:
         return ", ".join(f"`{value}`" for value in inside)
     if origin in (Union, UnionType):
@@ -55,11 +58,11 @@ def type_of(annotation: Any, bounds: str = "") -> str:
     return "mapping" if origin is dict else str(annotation)
 
 
-def bounds_of(field: FieldInfo) -> str:
+def bounds_of(metadata: Iterable[Any]) -> str:
     """Return what a number is bounded by, in words that follow its type."""
     found = [
         f", {words} {value:g}"
-        for limit in field.metadata
+        for limit in metadata
         for name, words in BOUNDS.items()
         if (value := getattr(limit, name, None)) is not None
     ]
@@ -80,7 +83,7 @@ def default_of(field: FieldInfo) -> str:
 
 def row(section: str, name: str, field: FieldInfo) -> str:
     """Return a setting's line of the table."""
-    kind = type_of(field.annotation, bounds_of(field))
+    kind = type_of(field.annotation, bounds_of(field.metadata))
     return f"| `{section}{name}` | {kind} | {default_of(field)} | {field.description or ''} |"
 
 

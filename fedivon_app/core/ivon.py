@@ -16,6 +16,11 @@ whatever the gradients.
 With `antithetic` every second sample mirrors the one before it, m - epsilon/sqrt(s) after
 m + epsilon/sqrt(s): each is a draw from q as before, a pair needs half the random numbers, and what
 the gradient at m adds to h_hat cancels in it.
+
+With `step_bound` no step moves a coordinate by more than so many of its sigmas 1/sqrt(s), those of
+the sample. A step divides by h, so that where h is far below hess_init a rate that was fine in the
+beginning throws the mean out of all that the samples have seen; a bound in sigmas grows with
+1/sqrt(h) alone, and is a bound on the divergence from before the step, (m' - m)^2 s / 2.
 """
 
 from __future__ import annotations
@@ -23,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from inspect import unwrap
-from math import inf, isinf
+from math import inf
 from typing import Any, overload
 
 import numpy as np
@@ -31,7 +36,11 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from fedivon_app.core.flat import Array, flat_view, views_like
+from fedivon_app.core.flat import Array
+from fedivon_app.core.flat_parameters import FlatParameters
+from fedivon_app.core.ivon_options import check_options
+from fedivon_app.core.ivon_samples import Average, Draw, Samples, draw_normal
+from fedivon_app.core.ivon_step import Vectors, move_hessian, move_mean
 from fedivon_app.core.posterior import Posterior
 
 _SMALLEST = 1e-30
@@ -69,19 +78,12 @@ class IVON(torch.optim.Optimizer):
         clip_radius: float = inf,
         debias: bool = True,
         rescale_lr: bool = True,
+        step_bound: float = inf,
         antithetic: bool = False,
         prior: Posterior | None = None,
         dual: tuple[np.ndarray, np.ndarray] | None = None,
     ):
-        _require(lr >= 0, f"lr is {lr}; it must be at least 0")
-        _require(ess > 0, f"ess is {ess}; it must be above 0")
-        _require(hess_init >= 0, f"hess_init is {hess_init}; it must be at least 0")
-        _require(0 <= beta1 < 1, f"beta1 is {beta1}; it must be at least 0 and below 1")
-        _require(0 <= beta2 <= 1, f"beta2 is {beta2}; it must be between 0 and 1")
-        _require(weight_decay >= 0, f"weight_decay is {weight_decay}; it must be at least 0")
-        _require(mc_samples >= 1, f"mc_samples is {mc_samples}; it must be at least 1")
-        _require(clip_radius > 0, f"clip_radius is {clip_radius}; it must be above 0")
-        defaults = {
+        options = {
             "lr": lr,
             "ess": ess,
             "hess_init": hess_init,
@@ -89,32 +91,19 @@ class IVON(torch.optim.Optimizer):
             "beta2": beta2,
             "weight_decay": weight_decay,
             "clip_radius": clip_radius,
+            "step_bound": step_bound,
         }
-        super().__init__(params, defaults)
+        check_options(options | {"mc_samples": mc_samples})
+        super().__init__(params, options)
         self.mc_samples = mc_samples
         self.debias = debias
         self.rescale_lr = rescale_lr
-        self.antithetic = antithetic
         self.current_step = 0
-        self._parameters: list[Tensor] = [p for group in self.param_groups for p in group["params"]]
-        if any(p.dtype != torch.float32 for p in self._parameters):
-            raise ValueError("IVON works on float32 parameters; cast the model with .float()")
-        self._mean = flat_view([p.data for p in self._parameters])
-        self._drawn = torch.empty_like(self._mean)
-        self._mean_views = views_like(self._mean, self._parameters)
-        self._drawn_views = views_like(self._drawn, self._parameters)
-        self._show(self._mean_views)
-        gradients = [p.grad for p in self._parameters if p.grad is not None]
-        complete = len(gradients) == len(self._parameters)
-        self._gradient = flat_view(gradients) if complete else torch.zeros_like(self._mean)
-        self._gradient_views = views_like(self._gradient, self._parameters)
+        self._flat = FlatParameters([p for group in self.param_groups for p in group["params"]])
+        self._mean = self._flat.mean
         self._momentum = torch.zeros_like(self._mean)
-        self._noise = torch.empty_like(self._mean)  # epsilon of theta = m +- epsilon/sqrt(s)
         self._root = torch.empty_like(self._mean)  # 1/sqrt(d)
-        self._sign = -1  # of epsilon in the last sample of training
-        self._samples = 0  # since the last step
-        self._gradient_sum: Tensor | None = None  # over the samples of a step, if they are several
-        self._noise_sum: Tensor | None = None  # of epsilon g_hat, likewise
+        self._samples = Samples(self._mean, expected=mc_samples, mirrored=antithetic)
         self._prior_mean = None if prior is None else self._vector(prior.mean, "prior")
         self._v = None if dual is None else self._vector(dual[0], "dual")
         self._u = None if dual is None else self._vector(dual[1], "dual")
@@ -150,21 +139,11 @@ class IVON(torch.optim.Optimizer):
 
     def zero_grad(self, set_to_none: bool = False) -> None:
         """Clear the flat gradient; its views stay bound, whatever `set_to_none` says."""
-        self._gradient.zero_()
-        for p, view in zip(self._parameters, self._gradient_views, strict=True):
-            if p.requires_grad and p.grad is not view:
-                p.grad = view
+        self._flat.clear_gradient()
 
-    def _collect_gradient(self) -> Tensor:
-        """Return the flat gradient, also where somebody put other tensors into `p.grad`.
-
-        `model.zero_grad()` does so.
-        """
-        for p, view in zip(self._parameters, self._gradient_views, strict=True):
-            if p.requires_grad and p.grad is not view:
-                view.zero_() if p.grad is None else view.copy_(p.grad)
-                p.grad = view
-        return self._gradient
+    @property
+    def _parts(self) -> list[slice]:
+        return [group["slice"] for group in self.param_groups]
 
     @contextmanager
     def sampled_params(self, train: bool = False) -> Iterator[None]:
@@ -173,62 +152,33 @@ class IVON(torch.optim.Optimizer):
         With `train`, the gradient that they have at its end counts for `step`.
         """
         with torch.no_grad():
-            noise, sign = self._draw_noise(train)
+            draw = self._samples.draw(self._parts) if train else self._draw_aside()
             torch.rsqrt(self._scaled, out=self._root)
             for group in self.param_groups:
                 part = group["slice"]
                 torch.addcmul(
                     self._mean[part],
-                    noise[part],
+                    draw.noise[part],
                     self._root[part],
-                    value=sign * group["ess"] ** -0.5,
-                    out=self._drawn[part],
+                    value=draw.sign * group["ess"] ** -0.5,
+                    out=self._flat.drawn[part],
                 )
             if train:
                 self.zero_grad()
-        self._show(self._drawn_views)
+        self._flat.show_drawn()
         try:
             yield
             if train:
-                self._keep_sample()
+                with torch.no_grad():
+                    self._samples.keep(self._flat.collect_gradient())
         finally:
-            self._show(self._mean_views)
+            self._flat.show_mean()
 
-    def _draw_noise(self, train: bool) -> tuple[Tensor, int]:
-        """Return the next epsilon and its sign."""
+    def _draw_aside(self) -> Draw:
+        """Return an epsilon that does not take the place of one that was kept for a step."""
         noise = torch.empty_like(self._mean)
-        sign = 1  # a kept sample is not drawn over
-        if train:
-            noise = self._noise
-            sign = -self._sign if self.antithetic else 1
-            self._sign = sign
-        if sign > 0:
-            for group in self.param_groups:  # group after group, as ivon-opt draws
-                noise[group["slice"]].normal_()
-        return noise, sign
-
-    def _show(self, views: list[Tensor]) -> None:
-        """Let the parameters hold these values from now on."""
-        for p, view in zip(self._parameters, views, strict=True):
-            p.data = view
-
-    @torch.no_grad()
-    def _keep_sample(self) -> None:
-        gradient = self._collect_gradient()
-        self._samples += 1
-        if self.mc_samples == 1 and self._samples == 1:
-            return
-        if self._samples == 1:
-            self._gradient_sum = gradient.clone()
-            self._noise_sum = (self._noise * gradient).mul_(self._sign)
-        elif self._gradient_sum is None or self._noise_sum is None:
-            raise RuntimeError(
-                f"{self._samples} samples were drawn before one step; "
-                f"say so with IVON(..., mc_samples={self._samples})"
-            )
-        else:
-            self._gradient_sum.add_(gradient)
-            self._noise_sum.addcmul_(self._noise, gradient, value=self._sign)
+        draw_normal(noise, self._parts)
+        return Draw(noise, sign=1)
 
     @overload
     def step(self, closure: None = None) -> None: ...
@@ -247,87 +197,45 @@ class IVON(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = sum(closure() for _ in range(self.mc_samples)) / self.mc_samples
-        if self._samples == 0:
-            raise RuntimeError(
-                "step() needs a gradient: "
-                "run backward() inside `with optimizer.sampled_params(train=True)`"
-            )
-        gradient = self._gradient
-        noise = self._noise
-        averaged = self._gradient_sum is not None
-        if self._gradient_sum is not None and self._noise_sum is not None:
-            gradient = self._gradient_sum.div_(self._samples)
-            noise = self._noise_sum.div_(self._samples)
+        average = self._samples.take(self._flat.gradient)
         self.current_step += 1
         for group in self.param_groups:
-            self._update(group, gradient, noise, averaged=averaged)
+            self._update(group, average)
         if self.current_step % _BOUND_EVERY == 0:
             self._scaled.clamp_(_SMALLEST, _LARGEST)
-        self._samples = 0
-        self._gradient_sum = None
-        self._noise_sum = None
         return loss
 
-    def _update(self, group: Group, gradient: Tensor, noise: Tensor, averaged: bool) -> None:
-        """Move the group's m and h.
-
-        `noise` is epsilon without its sign, or epsilon g_hat if it is `averaged` over samples.
-        """
+    def _update(self, group: Group, average: Average) -> None:
+        """Move the group's h, its momentum and its m."""
         part = group["slice"]
-        decay = group["decay"]
         ess = group["ess"]
-        rate = 1 - group["beta2"]
-        mean = self._mean[part]
-        momentum = self._momentum[part]
-        scaled = self._scaled[part]
-        root = self._root[part]
-        v = None if self._v is None else self._v[part]
-        u = None if self._u is None else self._u[part]
-
-        # y = 1 + rate (h_hat - h)/d with h_hat = sqrt(ess d) epsilon g_hat - u and h = d - decay,
-        # then d (1 + y^2)/2; in units of 1/sqrt(2):
-        # c + k (epsilon g_hat + (decay - u)/sqrt(ess d)) / sqrt(d)
-        growth = noise[part]
-        factor = rate * (0.5 * ess) ** 0.5
-        free = self._drawn[part]  # nobody looks at the sample any more, but epsilon may be mirrored
-        scalar = u is None and not isinstance(decay, Tensor)
-        if scalar and decay and not averaged:
-            unit = decay * ess**-0.5  # for one pass in place of two
-            growth = torch.addcmul(root, growth, gradient[part], value=self._sign / unit, out=free)
-            factor *= unit
-        else:
-            if not averaged:
-                zero = self._constant(0)
-                growth = torch.addcmul(zero, growth, gradient[part], value=self._sign, out=free)
-            if scalar:
-                growth.add_(root, alpha=decay * ess**-0.5)
-            else:
-                growth.addcmul_(root, decay if u is None else decay - u, value=ess**-0.5)
-        torch.addcmul(self._constant((1 - rate) * 0.5**0.5), growth, root, value=factor, out=growth)
-        scaled.mul_(torch.addcmul(self._constant(0.5), growth, growth, out=growth))
-        momentum.lerp_(gradient[part], 1 - group["beta1"])
-
-        # m - lr (g/correction + decay (m - m_p) + v - u m) / d, coordinate-wise clipped
+        at = Vectors(
+            mean=self._mean[part],
+            momentum=self._momentum[part],
+            scaled=self._scaled[part],
+            root=self._root[part],
+            gradient=average.gradient[part],
+            noise=average.noise[part],
+            free=self._flat.drawn[part],
+            sign=average.sign,
+            multiplied=average.multiplied,
+            decay=group["decay"],
+            prior_mean=None if self._prior_mean is None else self._prior_mean[part],
+            v=None if self._v is None else self._v[part],
+            u=None if self._u is None else self._u[part],
+        )
+        move_hessian(at, ess=ess, beta2=group["beta2"])
+        at.momentum.lerp_(at.gradient, 1 - group["beta1"])
         learning_rate = group["lr"]
         if self.rescale_lr:
-            learning_rate = learning_rate * (group["hess_init"] + decay)
-        correction = 1 - group["beta1"] ** self.current_step if self.debias else 1.0
-        radius = group["clip_radius"]
-        if self._prior_mean is None and v is None and isinf(radius):
-            step = torch.add(momentum, mean, alpha=decay * correction, out=growth)
-            mean.addcdiv_(step, scaled, value=-learning_rate / correction)
-            return
-        if self._prior_mean is None:
-            step = mean * decay
-        else:
-            step = (mean - self._prior_mean[part]).mul_(decay)
-        step.add_(momentum, alpha=1 / correction)
-        if v is not None and u is not None:
-            step.add_(v).addcmul_(u, mean, value=-1)
-        mean.sub_(step.div_(scaled).clamp_(-radius, radius).mul_(learning_rate))
-
-    def _constant(self, value: float) -> Tensor:
-        return self._mean.new_tensor(value)
+            learning_rate = learning_rate * (group["hess_init"] + group["decay"])
+        move_mean(
+            at,
+            learning_rate=learning_rate,
+            correction=1 - group["beta1"] ** self.current_step if self.debias else 1.0,
+            clip_radius=group["clip_radius"],
+            largest_step=group["step_bound"] * ess**-0.5,
+        )
 
     @property
     def hess(self) -> Tensor:
@@ -404,7 +312,7 @@ class IVON(torch.optim.Optimizer):
                 group["decay"] = group["weight_decay"]
         state = state_dict["state"]
         self.current_step = state["step"]
-        self._sign = -1
+        self._samples.forget()
         self._momentum.copy_(state["momentum"])
         self._scaled.copy_(state["scaled"])
         self._mean.copy_(state["mean"])
@@ -413,8 +321,3 @@ class IVON(torch.optim.Optimizer):
 def _size(group: Group) -> int:
     part: slice = group["slice"]
     return int(part.stop - part.start)
-
-
-def _require(condition: bool, complaint: str) -> None:
-    if not condition:
-        raise ValueError(f"IVON: {complaint}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from math import log2
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from fedivon_app.core.schedule import Schedule, Shape
@@ -177,9 +178,8 @@ class ClientSettings(Section):
             )
         return self
 
-    @property
-    def initial_precision(self) -> float | None:
-        """Of every weight before round 1; None for clients that learn a point."""
+    def initial_precision(self, weights: np.ndarray) -> float | None:
+        """Return the precision before round 1, around these weights; None for a point's clients."""
         return None
 
     def before_round_1(self, epochs: int) -> Self:
@@ -447,6 +447,12 @@ class Settings(Section, Generic[C_co, M_co]):
                 f"{self.clients_per_round}"
             )
         return self
+
+    def is_scored(self, server_round: int) -> bool:
+        """Tell whether the server scores the global model in this round."""
+        plan = self.evaluation
+        regular = bool(plan.every) and server_round % plan.every == 0
+        return server_round == self.rounds or regular or server_round in plan.at
 
 
 AnySettings = Settings[ClientSettings, MergeSettings]

@@ -203,7 +203,7 @@ def boxes(title: str, x: str, rows: Sequence[Values]) -> Figure:
 
     It shows median and quartiles, and whiskers to the ends, with no value left out.
     """
-    figure, axes = _rows(title, x, [row.label for row in rows])
+    figure, axes = rows_panel(title, x, [row.label for row in rows])
     for place, row in enumerate(rows):
         colour = look(row.style).hex
         series = series_id(row.style)
@@ -225,7 +225,7 @@ def ridges(title: str, x: str, rows: Sequence[Shares]) -> Figure:
 
     Filled is what the model was trained for, dashed what it never saw.
     """
-    figure, axes = _rows(title, x, [row.label for row in rows], height=0.52)
+    figure, axes = rows_panel(title, x, [row.label for row in rows], height=0.52)
     for place, row in enumerate(rows):
         colour = look(row.style).hex
         series = series_id(row.style)
@@ -292,7 +292,10 @@ def panel(
     return figure, axes
 
 
-def _rows(title: str, x: str, labels: Sequence[str], height: float = 0.42) -> tuple[Figure, Axes]:
+def rows_panel(
+    title: str, x: str, labels: Sequence[str], height: float = 0.42
+) -> tuple[Figure, Axes]:
+    """Return a figure of one panel with a row for each label, which stands above its row."""
     size = (SIZE[0], max(SIZE[1], 0.95 + height * len(labels)))
     figure, axes = panel(title, x, "", size=size, left=RIGHT)
     for place, label in enumerate(labels):

@@ -43,12 +43,6 @@ class Evaluator:
         self.moments: dict[str, Moments] = {}
         self._scores = chosen_scores(settings.evaluation.scores)
 
-    def due(self, server_round: int) -> bool:
-        """Tell whether the settings want scores in this round."""
-        plan = self.settings.evaluation
-        regular = bool(plan.every) and server_round % plan.every == 0
-        return server_round == self.settings.rounds or regular or server_round in plan.at
-
     def __call__(self, server_round: int, payload: Payload) -> dict[str, Any]:
         """Return the scores of every part by way of predicting: `mean` and, if possible, `mc`.
 

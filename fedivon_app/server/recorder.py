@@ -8,10 +8,12 @@ from math import isfinite
 from typing import Any
 
 from fedivon_app.core.codec import Payload
+from fedivon_app.core.curvature import spread
 from fedivon_app.core.scores import chosen_scores
 from fedivon_app.runs.checkpoints import Checkpoint
 from fedivon_app.runs.folder import Run
 from fedivon_app.server.evaluation import Evaluator
+from fedivon_app.server.guessing import no_better_than_guessing
 from fedivon_app.strategies.rounds import Record
 from fedivon_app.strategies.standing import Standing
 
@@ -21,24 +23,32 @@ log = logging.getLogger("fedivon")
 class Recorder:
     """The observer of a run's rounds, who writes what came of them to the run's folder."""
 
-    def __init__(self, run: Run, evaluator: Evaluator, *, has_global_model: bool):
+    def __init__(self, run: Run, evaluator: Evaluator, *, num_classes: int, has_global_model: bool):
         self.run = run
         self.evaluator = evaluator
+        self.num_classes = num_classes
         self.has_global_model = has_global_model
         self.last: Standing | None = None  # the last good round
+        self.unlearned: str | None = None  # why the model scored last is no better than a guess
+        self._has_learned = False  # in any round
 
     def score(self, server_round: int, payload: Payload) -> Mapping[str, Any] | None:
         """Return the scores of the global model, in rounds in which the settings want them."""
         able = self.has_global_model and self.evaluator.parts
-        if not (able and self.evaluator.due(server_round)):
+        if not (able and self.run.settings.is_scored(server_round)):
             return None
-        return self.evaluator(server_round, payload)
+        scores = self.evaluator(server_round, payload)
+        self.unlearned = no_better_than_guessing(scores, self.num_classes)
+        if self.unlearned and self._has_learned:
+            log.warning("round %d: what was learned is lost; %s", server_round, self.unlearned)
+        self._has_learned = self._has_learned or not self.unlearned
+        return scores
 
     def finished(self, standing: Standing, record: Record) -> bool:
         """Write the round's line, and checkpoints where they are due; tell whether one was."""
         settings = self.run.settings
         self.last = standing
-        self.run.append(record)
+        self.run.append(record | self._spread(standing))
         self._keep_best(standing, record)
         stops = standing.round in (settings.rounds, settings.run.stop_after)
         due = stops or standing.round % settings.run.checkpoint_every == 0
@@ -46,6 +56,13 @@ class Recorder:
             self.run.save(checkpoint_of(standing))
         log.info(progress(record, settings.rounds))
         return due
+
+    def _spread(self, standing: Standing) -> Record:
+        """Return how the precision spreads over the weights, in rounds that are scored."""
+        if not (self.has_global_model and self.run.settings.is_scored(standing.round)):
+            return {}
+        found = spread(standing.payload.posterior, self.evaluator.flat.slices)
+        return {"precision": found} if found else {}
 
     def _keep_best(self, standing: Standing, record: Record) -> None:
         """Keep a checkpoint of the round with the best held-out score."""

@@ -161,6 +161,38 @@ def test_duals_give_the_closed_form():
     np.testing.assert_allclose(found.precision, precision, rtol=0.03)
 
 
+def one_step(gradient: float, steps: int = 1, **options) -> tuple[np.ndarray, np.ndarray]:
+    """How far steps on a loss with this slope move four weights, and their sigmas before it."""
+    theta = nn.Parameter(torch.tensor([0.5, -1.0, 2.0, 0.0]))
+    optimizer = IVON([theta], ess=100, weight_decay=1e-4, **options)
+    optimizer.precision = np.array([1.0, 4.0, 100.0, 2500.0])
+    before = optimizer.posterior()
+    torch.manual_seed(0)
+    for _ in range(steps):
+        with optimizer.sampled_params(train=True):
+            (gradient * theta).sum().backward()
+        optimizer.step()
+    return optimizer.posterior().mean - before.mean, before.precision**-0.5
+
+
+PRIOR = Posterior(np.zeros(4), np.full(4, 0.5))
+
+
+@pytest.mark.parametrize("options", [{}, {"prior": PRIOR}], ids=["weight decay", "prior"])
+def test_no_step_is_longer_than_its_bound_in_sigmas(options):
+    """However steep the loss, a weight moves by step_bound of its own sigmas, downhill."""
+    for slope in (1e4, -1e12):
+        moved, sigma = one_step(slope, lr=1.0, step_bound=0.5, beta2=1.0, **options)
+        np.testing.assert_allclose(moved, -np.sign(slope) * 0.5 * sigma, rtol=1e-5)
+
+
+def test_a_bound_that_no_step_reaches_changes_nothing():
+    free = one_step(0.01, steps=5, lr=0.01)
+    bounded = one_step(0.01, steps=5, lr=0.01, step_bound=3.0)
+    np.testing.assert_allclose(free[0], bounded[0], rtol=1e-5)
+    assert (np.abs(free[0]) > 0).all()
+
+
 def test_antithetic_samples_come_in_mirrored_pairs():
     theta = nn.Parameter(torch.zeros(50))
     optimizer = IVON([theta], lr=0.1, ess=100, beta2=0.9, antithetic=True)

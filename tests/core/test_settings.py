@@ -400,7 +400,7 @@ def test_fedivons_classes_have_the_values_of_its_table_6_without_any_file():
 
 @pytest.mark.parametrize(
     ("experiment", "hess_init"),
-    [("emnist-fedivon", 5.0), ("svhn-fedivon", 2.0), ("cifar10-fedivon-paper", 1.0)],
+    [("emnist-fedivon-paper", 5.0), ("svhn-fedivon-paper", 2.0), ("cifar10-fedivon-paper", 1.0)],
 )
 def test_the_papers_experiments_have_the_values_of_its_table_6_and_independent_samples(
     experiment, hess_init
@@ -428,7 +428,9 @@ def test_the_papers_experiments_have_the_values_of_its_table_6_and_independent_s
 
 
 @pytest.mark.parametrize("strategy", ["fedavg", "fedlaplace"])
-@pytest.mark.parametrize("experiment", ["emnist-fedivon", "svhn-fedivon", "cifar10-fedivon-paper"])
+@pytest.mark.parametrize(
+    "experiment", ["emnist-fedivon-paper", "svhn-fedivon-paper", "cifar10-fedivon-paper"]
+)
 def test_the_papers_baselines_have_its_adam_with_weight_decay_and_a_falling_rate(
     experiment, strategy
 ):

@@ -17,8 +17,8 @@ SLOW = ("nwa", "lp")
 
 @pytest.mark.skipif(NO_FMNIST, reason="there is no fmnist.npz; the digits stand in for it below")
 def test_fedivon_has_a_lower_nll_than_fedavg_with_adam_on_fashion_mnist(tmp_path):
-    """Measured under the seeds 0, 1 and 2: 0.881, 0.808 and 0.869, and FedAvg 1.069, 1.013 and
-    0.987.
+    """Measured under the seeds 0, 1 and 2: 0.881, 0.808 and 0.869, with a constant precision and a
+    third of the rate that it has now, and FedAvg 1.069, 1.013 and 0.987.
     """
     nll = {name: fashion_nll(name, tmp_path, seed=SEED) for name in ("fedivon", "fedavg")}
     assert nll["fedivon"] < nll["fedavg"] - 0.05

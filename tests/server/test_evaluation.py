@@ -21,7 +21,6 @@ def test_scores_are_at_the_mean_and_by_monte_carlo_where_there_is_a_precision():
     settings = demo("evaluation.samples=3", "evaluation.final_samples=5", "evaluation.every=10")
     evaluator = evaluator_of(settings)
     flat = evaluator.flat
-    assert [r for r in range(1, 101) if evaluator.due(r)] == list(range(10, 101, 10))
     sharp = Payload(Posterior(flat.mean(), np.full(len(flat), 1e12)))
     scores = evaluator(10, sharp)["test"]
     assert scores["mc"]["samples"] == 3 and evaluator(100, sharp)["test"]["mc"]["samples"] == 5
@@ -34,10 +33,13 @@ def test_scores_are_at_the_mean_and_by_monte_carlo_where_there_is_a_precision():
 
 
 def test_zero_means_only_the_last_round_is_scored():
-    evaluator = evaluator_of(demo("evaluation.every=0"))
-    assert [r for r in range(1, 101) if evaluator.due(r)] == [100]
-    evaluator = evaluator_of(demo("evaluation.every=0", "evaluation.at=[8,9,10]"))
-    assert [r for r in range(1, 101) if evaluator.due(r)] == [8, 9, 10, 100]
+    def scored(*overrides: str) -> list[int]:
+        settings = demo(*overrides)
+        return [r for r in range(1, 101) if settings.is_scored(r)]
+
+    assert scored("evaluation.every=0") == [100]
+    assert scored("evaluation.every=0", "evaluation.at=[8,9,10]") == [8, 9, 10, 100]
+    assert scored("evaluation.every=10") == list(range(10, 101, 10))
 
 
 def test_every_part_is_scored_and_the_last_predictions_on_the_test_set_are_kept():

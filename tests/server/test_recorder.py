@@ -31,7 +31,11 @@ REGRET = Score("regret", "Regret", False, value=lambda tally: 0.0)
 def recorder_in(folder, *overrides: str) -> Recorder:
     """Return the recorder of a new run whose server has no data of its own."""
     run = Run.create(demo(f"run.folder={folder}", *overrides))
-    return Recorder(run, Evaluator(run.settings, Flat(nn.Linear(2, 1)), {}), has_global_model=True)
+    return recorder_of(run, Evaluator(run.settings, Flat(nn.Linear(2, 1)), {}))
+
+
+def recorder_of(run: Run, evaluator: Evaluator, has_global_model: bool = True) -> Recorder:
+    return Recorder(run, evaluator, num_classes=10, has_global_model=has_global_model)
 
 
 def standing(server_round: int) -> Standing:
@@ -121,7 +125,7 @@ def test_a_round_without_held_out_scores_has_no_part_in_the_best(tmp_path):
 def test_a_resumed_run_goes_on_with_the_best_that_it_had(tmp_path):
     recorder = recorder_in(tmp_path)
     recorder.finished(standing(1), held_out(1, "nll", 0.5))
-    later = Recorder(Run.open(recorder.run.folder), recorder.evaluator, has_global_model=True)
+    later = recorder_of(Run.open(recorder.run.folder), recorder.evaluator)
     later.finished(standing(2), held_out(2, "nll", 0.6))
     assert later.run.best().round == 1
     later.finished(standing(3), held_out(3, "nll", 0.4))
@@ -173,12 +177,12 @@ def test_the_global_model_is_scored_when_it_is_due_and_where_there_is_one(tmp_pa
     evaluator = Evaluator(settings, prepared.flat, prepared.data.parts)
     payload = Payload(Posterior(prepared.flat.mean()))
     run = Run.create(settings)
-    able = Recorder(run, evaluator, has_global_model=True)
+    able = recorder_of(run, evaluator)
     assert able.score(1, payload) is None
     assert able.score(2, payload) == evaluator(2, payload)
-    assert Recorder(run, evaluator, has_global_model=False).score(2, payload) is None
+    assert recorder_of(run, evaluator, has_global_model=False).score(2, payload) is None
     without_data = Evaluator(settings, prepared.flat, {})
-    assert Recorder(run, without_data, has_global_model=True).score(2, payload) is None
+    assert recorder_of(run, without_data).score(2, payload) is None
 
 
 def test_a_round_is_shown_in_one_line(tmp_path, caplog):
@@ -190,3 +194,28 @@ def test_a_round_is_shown_in_one_line(tmp_path, caplog):
     with caplog.at_level("INFO", logger="fedivon"):
         recorder_in(tmp_path).finished(standing(10), record(10, test=ways) | {"dropped": [1]})
     assert [one.getMessage() for one in caplog.records] == [line]
+
+
+def test_scored_rounds_tell_how_the_precision_spreads(tmp_path):
+    recorder = recorder_in(tmp_path, "evaluation.every=2")
+    for number in (1, 2):
+        recorder.finished(standing(number), record(number))
+    first, second = recorder.run.metrics()
+    assert "precision" not in first
+    assert second["precision"]["all"]["p50"] == 3
+    assert set(second["precision"]) == {"all", "weight", "bias"}
+
+
+def test_what_was_learned_and_lost_is_told_at_once(tmp_path, monkeypatch, caplog):
+    settings = demo(f"run.folder={tmp_path}", "evaluation.every=1")
+    prepared = prepare(settings)
+    evaluator = Evaluator(settings, prepared.flat, prepared.data.parts)
+    recorder = recorder_of(Run.create(settings), evaluator)
+    payload = Payload(Posterior(prepared.flat.mean()))
+    for number, nll in enumerate((2.4, 0.5, 2.5), start=1):
+        scores = {"test": {"mean": SCORES | {"nll": nll}}}
+        monkeypatch.setattr(Evaluator, "__call__", lambda self, at, what, found=scores: found)
+        recorder.score(number, payload)
+        assert (recorder.unlearned is None) == (nll < 2)
+    (line,) = [one.getMessage() for one in caplog.records]
+    assert line.startswith("round 3: what was learned is lost; hardly better than guessing")

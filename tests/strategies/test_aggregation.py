@@ -63,6 +63,37 @@ def test_wc_by_hand():
     np.testing.assert_allclose(merged.variance, [0.5 / 1.25, 0.5 / 5])
 
 
+def test_w2_by_hand():
+    merged = aggregate("w2", THREE, WEIGHTS)
+    np.testing.assert_allclose(merged.mean, [2.25, 1.5])
+    first = 0.5 * 1 + 0.25 * 0.5**0.5 + 0.25 * 1
+    second = 0.5 * 0.5 + 0.25 * 0.5 + 0.25 * 0.125**0.5
+    np.testing.assert_allclose(merged.variance, [first**2, second**2], rtol=1e-6)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), clients=st.integers(2, 6))
+def test_no_gaussian_is_nearer_to_the_clients_than_w2s(seed, clients):
+    """The sum of w_k W2(q, q_k)^2 rises whichever way the merged mean and sigma are moved."""
+    rng = np.random.default_rng(seed)
+    posteriors = random_posteriors(rng, clients, 20)
+    weights = rng.dirichlet(np.ones(clients))
+    merged = aggregate("w2", posteriors, weights)
+
+    def distance(mean, sigma):
+        squares = [
+            np.square(mean - one.mean) + np.square(sigma - one.variance**0.5) for one in posteriors
+        ]
+        return float(weights @ np.sum(squares, axis=1, dtype=np.float64))
+
+    mean = merged.mean.astype(np.float64)
+    sigma = merged.variance.astype(np.float64) ** 0.5
+    there = distance(mean, sigma)
+    aside = 0.01 * rng.standard_normal((2, 20))
+    assert distance(mean + aside[0], sigma) > there
+    assert distance(mean, sigma + aside[1]) > there
+
+
 def test_dwc_by_hand_keeps_and_counts_what_has_no_positive_precision():
     """s = [4 - 2 * 0.5, 16 - 2 * 7] = [3, 2].
 
@@ -93,6 +124,8 @@ def test_the_rules_stand_to_each_other_as_their_formulas_say(seed, clients):
     merged = {rule: aggregate(rule, posteriors, weights) for rule in RULES if rule != "dwc"}
     assert (merged["lp"].variance >= merged["nwa"].variance * (1 - 1e-6)).all()
     assert (merged["nwa"].variance >= merged["ws"].variance * (1 - 1e-6)).all()
+    assert (merged["nwa"].variance >= merged["w2"].variance * (1 - 1e-6)).all()
+    assert (merged["w2"].variance >= merged["product"].variance * (1 - 1e-6)).all()
     equal = aggregate("product", posteriors, np.full(clients, 1 / clients))
     np.testing.assert_allclose(merged["conflation"].mean, equal.mean, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(merged["conflation"].precision, clients * equal.precision, rtol=1e-5)

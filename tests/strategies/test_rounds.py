@@ -467,7 +467,7 @@ def test_the_exponential_schedule_holds_and_then_falls_by_a_factor_a_round():
 
 @pytest.mark.parametrize(
     ("rule", "start"),
-    [("product", "posterior"), ("nwa", "posterior"), ("dwc", "posterior")]
+    [(rule, "posterior") for rule in ("product", "nwa", "dwc", "w2")]
     + [(rule, "mean") for rule in ("ws", "lp", "conflation", "wc")],
 )
 def test_where_ivon_clients_start_follows_the_rule_unless_it_is_said(rule, start):

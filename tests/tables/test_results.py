@@ -164,7 +164,7 @@ def test_a_line_in_the_core_marks_every_row(table, results, edited):
     [
         ("fedivon_app.clients.fedivon", '"""', '"""Other words: '),
         ("fedivon_app.clients.fedivon", "class FedIvonClient", "# a word\nclass FedIvonClient"),
-        ("fedivon_app.clients.fedivon", "from math", "import typing as t\nfrom math"),
+        ("fedivon_app.clients.fedivon", "from typing", "import math\nfrom typing"),
         ("fedivon_app.strategies.pfedhb", "class PFedHB", "LINE = 1\nclass PFedHB"),
         ("fedivon_app.datasets.npz", "def npz", "LINE = 1\ndef npz"),
     ],

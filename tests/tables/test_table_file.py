@@ -47,6 +47,16 @@ def read(tmp_path):
     return reading
 
 
+def test_fedivons_tables_rest_on_the_values_of_its_paper():
+    """The experiments without `-paper` have values that were measured to be better."""
+    tables = [read_table(name) for name in table_names() if name.startswith("fedivon-")]
+    conditions = {place.condition for table in tables for place in places(table, "paper")}
+    of_the_paper = [one for one in conditions if "-fedivon" in one.experiment]
+    assert {one.experiment for one in of_the_paper} == {
+        f"{name}-fedivon-paper" for name in ("cifar10", "emnist", "svhn")
+    }
+
+
 def test_a_cell_is_laid_together_from_table_block_column_and_row(read):
     table = read()
     cells = {(p.block.name, p.row.name, p.column.name): p for p in places(table, "here")}

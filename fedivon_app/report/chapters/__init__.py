@@ -15,6 +15,7 @@ from fedivon_app.report.chapters import (
     detection,
     learning,
     personal,
+    precision,
     retention,
     runs,
     scores,
@@ -36,6 +37,7 @@ CHAPTERS: tuple[Callable[[PageView], Chapter | None], ...] = (
     personal.chapter,
     clients.chapter,
     training.chapter,
+    precision.chapter,
     runs.chapter,
     settings.chapter,
 )

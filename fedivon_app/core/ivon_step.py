@@ -1,0 +1,103 @@
+"""One step of IVON on the vectors of a group of parameters, in place and in few passes.
+
+The equations are those of core/ivon.py, with d = h + wd = s/ess for the hessian.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf, isinf
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Vectors:
+    """What a step reads and writes of a group of parameters.
+
+    `scaled` is d, and `root` is 1/sqrt(d) as it was when the sample was drawn. `noise` is epsilon,
+    to be multiplied by `sign` and the gradient, or epsilon g_hat where it is `multiplied` already.
+    `free` is memory that nobody reads any more. `decay` is wd, a number or a vector.
+    """
+
+    mean: Tensor
+    momentum: Tensor
+    scaled: Tensor
+    root: Tensor
+    gradient: Tensor
+    noise: Tensor
+    free: Tensor
+    sign: int
+    multiplied: bool
+    decay: float | Tensor
+    prior_mean: Tensor | None = None
+    v: Tensor | None = None
+    u: Tensor | None = None
+
+
+def move_hessian(at: Vectors, *, ess: float, beta2: float) -> None:
+    """Let d become d (1 + y^2)/2, y = 1 + (1 - b2)(h_hat - h)/d.
+
+    With h_hat = sqrt(ess d) epsilon g_hat - u and h = d - wd, y/sqrt(2) is
+    c + k (epsilon g_hat + (wd - u)/sqrt(ess d)) / sqrt(d).
+    """
+    rate = 1 - beta2
+    growth = at.noise
+    factor = rate * (0.5 * ess) ** 0.5
+    scalar = None if at.u is not None or isinstance(at.decay, Tensor) else at.decay
+    if scalar and not at.multiplied:
+        unit = scalar * ess**-0.5  # for one pass in place of two
+        growth = torch.addcmul(at.root, growth, at.gradient, value=at.sign / unit, out=at.free)
+        factor *= unit
+    else:
+        if not at.multiplied:
+            zero = _constant(at, 0)
+            growth = torch.addcmul(zero, growth, at.gradient, value=at.sign, out=at.free)
+        if scalar is not None:
+            growth.add_(at.root, alpha=scalar * ess**-0.5)
+        else:
+            pull = at.decay if at.u is None else at.decay - at.u
+            assert isinstance(pull, Tensor)  # a vector of decays, or less the dual's vector
+            growth.addcmul_(at.root, pull, value=ess**-0.5)
+    middle = _constant(at, (1 - rate) * 0.5**0.5)
+    torch.addcmul(middle, growth, at.root, value=factor, out=growth)
+    at.scaled.mul_(torch.addcmul(_constant(at, 0.5), growth, growth, out=growth))
+
+
+def move_mean(
+    at: Vectors,
+    *,
+    learning_rate: float | Tensor,
+    correction: float,
+    clip_radius: float = inf,
+    largest_step: float = inf,
+) -> None:
+    """Let m become m - lr (g/correction + wd (m - m_p) + v - u m) / d.
+
+    A coordinate of what the rate is multiplied by is clipped to `clip_radius`, and its whole step
+    to `largest_step` in units of 1/sqrt(d).
+    """
+    bare = at.prior_mean is None and at.v is None and isinf(clip_radius) and isinf(largest_step)
+    if bare and not isinstance(at.decay, Tensor) and not isinstance(learning_rate, Tensor):
+        step = torch.add(at.momentum, at.mean, alpha=at.decay * correction, out=at.free)
+        at.mean.addcdiv_(step, at.scaled, value=-learning_rate / correction)
+        return
+    away = at.mean if at.prior_mean is None else at.mean - at.prior_mean
+    step = away * at.decay
+    step.add_(at.momentum, alpha=1 / correction)
+    if at.v is not None and at.u is not None:
+        step.add_(at.v).addcmul_(at.u, at.mean, value=-1)
+    step.div_(at.scaled)
+    if not isinf(clip_radius):
+        step.clamp_(-clip_radius, clip_radius)
+    step.mul_(learning_rate)
+    if not isinf(largest_step):
+        limit = torch.mul(at.root, largest_step, out=at.free)
+        torch.minimum(step, limit, out=step)
+        torch.maximum(step, limit.neg_(), out=step)
+    at.mean.sub_(step)
+
+
+def _constant(at: Vectors, value: float) -> Tensor:
+    return at.mean.new_tensor(value)
