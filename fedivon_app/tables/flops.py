@@ -81,7 +81,8 @@ def _convolution_backward(*args: Any, out_shape: Any) -> int:
     """The operations of a convolution's gradients, those of its weights group by group.
 
     Torch's formula takes every group's outputs with all groups' inputs. Per-example gradients,
-    by which Laplace's methods find their curvature, are convolutions with a group an example.
+    by which Laplace's methods find the curvature of some networks, are convolutions with a group an
+    example.
     """
     *given, groups, wanted = args
     count = flop_registry[BACKWARD]

@@ -56,17 +56,22 @@ def test_a_hidden_layer_costs_a_third_product_for_the_gradient_of_its_outputs():
 
 
 @pytest.mark.parametrize("model", ["linear", "lenet"])
-def test_laplace_adds_gradients_of_single_examples(model):
-    """FedLaplace draws labels in a forward pass; then it squares and sums the gradients."""
+def test_laplace_adds_as_much_as_an_epoch_and_a_forward_pass(model):
+    """FedLaplace draws labels in a forward pass, and goes forward and back for the curvature.
+
+    The squares of a linear layer are one product, as its gradient is; those of convolutions are
+    summed over the examples besides.
+    """
     words = ["client.epochs=1", f"model.name={model}"]
     plain = operations(regression("fedavg", *words))
     flat = prepare(regression("fedavg", *words)).flat
     with FlopCounterMode(display=False) as counter:
         flat.module(torch.zeros(EXAMPLES, 1, 8, 8))
     forward = counter.get_total_flops()
-    squares = 2 * EXAMPLES * len(flat)
+    convolutions = [part for part in flat.module.modules() if isinstance(part, torch.nn.Conv2d)]
+    weights = sum(parameter.numel() for part in convolutions for parameter in part.parameters())
     laplace = operations(regression("fedlaplace", *words))
-    assert laplace == 2 * plain + forward + squares
+    assert laplace == 2 * plain + forward + 2 * EXAMPLES * weights
     assert laplace > plain == operations(regression("fedivon", *words))
 
 
