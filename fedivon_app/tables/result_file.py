@@ -76,7 +76,7 @@ class ResultFiles:
         leaves = leaves_of(settings)
         known = dict(self.of(condition.experiment))
         before = known.get(condition)
-        kept = before.runs if before is not None and before.settings == leaves else {}
+        kept = before.runs if before and not differing(before.settings, leaves, condition) else {}
         runs = dict(sorted({**kept, outcome.seed: outcome}.items()))
         known[condition] = Measured(condition, leaves, runs)
         self._read[condition.experiment] = known
@@ -115,7 +115,14 @@ def changed_settings(before: Mapping[str, Any], condition: Condition) -> list[st
         settings = condition.settings()
     except SettingsError as error:
         return [f"settings ({one_line(error)})"]
-    now = leaves_of(settings)
+    return differing(before, leaves_of(settings), condition)
+
+
+def differing(before: Mapping[str, Any], now: Mapping[str, Any], condition: Condition) -> list[str]:
+    """Return the names of settings that are not what they were.
+
+    One that did not exist before is the same as long as it has its default.
+    """
     kind = settings_of(condition.strategy)
     named = {"experiment": condition.experiment, "strategy": condition.strategy}
     defaults = leaves_of(kind.model_validate(named))

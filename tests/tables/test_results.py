@@ -11,7 +11,14 @@ from fedivon_app.tables.conditions import Condition
 from fedivon_app.tables.filled import best_scale, fill
 from fedivon_app.tables.markdown import list_text, table_text
 from fedivon_app.tables.page import page_text
-from fedivon_app.tables.result_file import ResultFiles, changed_since, common, leaves_of, rest
+from fedivon_app.tables.result_file import (
+    Measured,
+    ResultFiles,
+    changed_since,
+    common,
+    leaves_of,
+    rest,
+)
 from fedivon_app.tables.table_file import read_table
 from fedivon_app.tables.verdicts import State
 from tests.tables.toy import TABLE, conf_with, outcome
@@ -196,3 +203,13 @@ def test_a_setting_that_is_new_marks_nothing_while_it_has_its_default(table, res
     assert result_file.changed_settings(before, FEDAVG) == []
     without = {key: value for key, value in before.items() if key != "data.clients"}
     assert result_file.changed_settings(without, FEDAVG) == ["data.clients"]
+
+
+def test_a_setting_that_is_new_drops_no_seed_while_it_has_its_default(results, tmp_path):
+    measured = results.find(FEDAVG)
+    before = {key: value for key, value in measured.settings.items() if key != "evaluation.ood"}
+    old = Measured(FEDAVG, before, measured.runs)
+    result_file.write_results(results.folder / "demo.json", [old])
+    again = ResultFiles(results.folder)
+    again.add(FEDAVG, FEDAVG.settings(), outcome("fedavg", 5, 0.5))
+    assert sorted(again.find(FEDAVG).runs) == [0, 1, 5]
