@@ -236,7 +236,7 @@ class Pretended:
     calls: tuple = ()
     fails: dict = {}  # noqa: RUF012 - set anew for every test
 
-    def __init__(self, verbose=False):
+    def __init__(self, verbose=False, cores=None):
         type(self).started += 1
 
     def __enter__(self):
@@ -273,6 +273,7 @@ def federation(monkeypatch):
 
     monkeypatch.setattr("fedivon_app.cli.commands.sweep.write_comparison", write_comparison)
     monkeypatch.setattr(series, "Federation", Pretended)
+    monkeypatch.setattr("fedivon_app.federation.inline_federation.InlineFederation", Pretended)
     Pretended.started = 0
     Pretended.calls = ()
     Pretended.fails = {}
