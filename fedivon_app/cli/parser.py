@@ -80,19 +80,19 @@ def add_experiment(parser: argparse.ArgumentParser) -> None:
         "--set", nargs="+", default=[], metavar="NAME=VALUE", help="overrides by dotted name"
     )
     parser.add_argument(
-        "--set-file", type=Path, metavar="FILE", help="overrides from a YAML file; --set wins"
+        "--set-file", type=given_path, metavar="FILE", help="overrides from a YAML file; --set wins"
     )
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
     """Add one run."""
-    parser.add_argument("run", metavar="RUN", help="a run's folder")
+    parser.add_argument("run", type=given_path, metavar="RUN", help="a run's folder")
 
 
 def add_runs(parser: argparse.ArgumentParser, *, sweeps: bool = False) -> None:
     """Add one run or more; with `sweeps` the folder of a sweep stands for all runs inside."""
     text = "a run's folder, or a sweep's for all runs inside" if sweeps else "a run's folder"
-    parser.add_argument("run", nargs="+", metavar="RUN", help=text)
+    parser.add_argument("run", nargs="+", type=given_path, metavar="RUN", help=text)
 
 
 def add_checkpoint(parser: argparse.ArgumentParser) -> None:
@@ -116,7 +116,7 @@ def add_folder(
 ) -> None:
     """Add a folder with a default in the current one."""
     text = f"{what} (default: ./{default})"
-    parser.add_argument(name, type=Path, default=Path(default), metavar="DIR", help=text)
+    parser.add_argument(name, type=given_path, default=default, metavar="DIR", help=text)
 
 
 def add_simulation(parser: argparse.ArgumentParser, engine: str) -> None:
@@ -146,11 +146,10 @@ def add_connection(parser: argparse.ArgumentParser, superlink_help: str) -> None
         metavar="HOST:PORT",
         help=superlink_help,
     )
-    authority = os.environ.get("FEDIVON_CA")
     parser.add_argument(
         "--ca",
-        type=Path,
-        default=Path(authority) if authority else None,
+        type=given_path,
+        default=os.environ.get("FEDIVON_CA") or None,
         metavar="FILE",
         help="its authority's ca.crt; none: no TLS",
     )
@@ -161,9 +160,21 @@ def add_start(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--strategy", nargs="+", metavar="NAME", help="other methods than the experiment's"
     )
-    parser.add_argument(
-        "--runs", default="runs", metavar="DIR", help="where run folders are made (default: ./runs)"
-    )
+    add_runs_folder(parser)
+
+
+def add_runs_folder(parser: argparse.ArgumentParser) -> None:
+    """Add the place of the folders of runs that are to be started."""
+    add_folder(parser, "--runs", "runs", "where run folders are made")
+
+
+def given_path(text: str) -> Path:
+    """Return a path that a person gave as an absolute one, a type for argparse.
+
+    It is seen from the folder in which the command was given, whatever folder the processes have
+    that the path is handed to.
+    """
+    return Path(text).expanduser().absolute()
 
 
 def number_type(

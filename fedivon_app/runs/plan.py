@@ -194,7 +194,11 @@ def absolute_paths(settings: AnySettings) -> list[str]:
 
     The processes of a run may have another one.
     """
-    named = {"data.path": settings.data.path, "evaluation.ood_path": settings.evaluation.ood_path}
+    named = {
+        "data.path": settings.data.path,
+        "data.root": settings.data.root,
+        "evaluation.ood_path": settings.evaluation.ood_path,
+    }
     return [
         f"{key}={Path(path).absolute()}"
         for key, path in named.items()

@@ -175,7 +175,7 @@ def test_report_and_compare_write_pages(tmp_path, monkeypatch, capsys):
     assert main(["report", "empty"]) == 2
     assert (
         capsys.readouterr().err
-        == "fedivon: empty is no run folder, and there is no readable run inside\n"
+        == f"fedivon: {tmp_path / 'empty'} is no run folder, and there is no readable run inside\n"
     )
 
 

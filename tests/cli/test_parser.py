@@ -112,7 +112,7 @@ def test_the_environment_may_say_which_superlink(monkeypatch):
     monkeypatch.setenv("FEDIVON_SUPERLINK", "fl.example.org:8000")
     monkeypatch.setenv("FEDIVON_CA", "ca.crt")
     options = parse(["sites"])
-    assert (options.superlink, options.ca) == ("fl.example.org:8000", Path("ca.crt"))
+    assert (options.superlink, options.ca) == ("fl.example.org:8000", Path.cwd() / "ca.crt")
     options = parse(["run", "demo", "--superlink", "here:1"])
     assert options.superlink == "here:1"
 

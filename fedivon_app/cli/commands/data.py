@@ -7,14 +7,14 @@ the darker a cell, the more examples it stands for.
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 import numpy as np
 
-from fedivon_app.cli.parser import add_experiment
+from fedivon_app.cli.parser import add_experiment, given_path
 from fedivon_app.cli.tables import layout
 from fedivon_app.core.compose import compose
 from fedivon_app.core.settings import AnySettings
+from fedivon_app.core.text import near
 from fedivon_app.methods import settings_of
 from fedivon_app.report.label_plot import (
     divided,
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_experiment(parser)
     parser.add_argument(
         "--out",
-        type=Path,
+        type=given_path,
         metavar="FILE",
         help="the picture, as .png, .svg or .pdf (default: ./EXPERIMENT-labels.png)",
     )
@@ -38,13 +38,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the numbers, draw the picture, print its path, and return the exit status."""
-    path = options.out or Path(f"{options.experiment}-labels.png")
+    path = options.out or given_path(f"{options.experiment}-labels.png")
     format_of(path)  # a wrong suffix is told before data are read
     settings = compose(settings_of, options.experiment, overrides=options.set)
     print(division_text(settings))
     names = divided(settings).source.class_names
     title = f"{options.experiment}: {_clients(settings)}"
-    print(write_figure(label_figure(label_counts(settings), names, title), path))
+    print(near(write_figure(label_figure(label_counts(settings), names, title), path)))
     return 0
 
 

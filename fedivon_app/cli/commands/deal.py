@@ -7,9 +7,8 @@ files of their own. What is there is kept.
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from fedivon_app.cli.parser import add_experiment
+from fedivon_app.cli.parser import add_experiment, add_folder
 from fedivon_app.core.compose import compose
 from fedivon_app.federation.site_files import write_site_files
 from fedivon_app.methods import settings_of
@@ -19,9 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes to its parser."""
     add_experiment(parser)
     parser.add_argument("--site", nargs="+", required=True, metavar="NAME", help="who gets a part")
-    parser.add_argument(
-        "--to", type=Path, default=Path("data"), metavar="DIR", help="where (default: ./data)"
-    )
+    add_folder(parser, "--to", "data")
 
 
 def run(options: argparse.Namespace) -> int:

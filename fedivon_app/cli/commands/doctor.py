@@ -6,8 +6,8 @@ Its exit status is 1 if something is to be fixed before the site can take part.
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
+from fedivon_app.cli.parser import given_path
 from fedivon_app.federation.doctor import examine
 
 INDENT = 8  # of what stands behind a verdict
@@ -15,16 +15,19 @@ INDENT = 8  # of what stands behind a verdict
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes to its parser."""
-    parser.add_argument("--data", type=Path, metavar="FILE", help="the site's .npz file")
+    parser.add_argument("--data", type=given_path, metavar="FILE", help="the site's .npz file")
     parser.add_argument(
         "--keys",
-        type=Path,
+        type=given_path,
         metavar="DIR",
         help="the site's folder with node.key, node.pub and ca.crt",
     )
     parser.add_argument("--superlink", metavar="HOST:PORT", help="what the SuperNode dials")
     parser.add_argument(
-        "--state", type=Path, metavar="DIR", help="where it keeps state (default: $FEDIVON_STATE)"
+        "--state",
+        type=given_path,
+        metavar="DIR",
+        help="where it keeps state (default: $FEDIVON_STATE)",
     )
 
 

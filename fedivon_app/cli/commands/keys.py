@@ -8,14 +8,16 @@ ends.
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
+from fedivon_app.cli.parser import given_path
 from fedivon_app.federation.keys import certificate_end, make_keys
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes to its parser."""
-    parser.add_argument("folder", type=Path, metavar="DIR", help="where; keep it off the network")
+    parser.add_argument(
+        "folder", type=given_path, metavar="DIR", help="where; keep it off the network"
+    )
     parser.add_argument(
         "--host", nargs="+", default=[], metavar="NAME", help="names and addresses of the server"
     )

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 from fedivon_app.cli.parser import (
     add_checkpoint,
     add_folder,
     add_run,
     add_samples,
+    given_path,
     positive_number,
     rate,
 )
 from fedivon_app.cli.tables import ScoredRow, scores_table, way_of
+from fedivon_app.core.text import near
 from fedivon_app.runs.folder import Run
 from fedivon_app.runs.personalise import personalise
 
@@ -28,7 +29,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_checkpoint(parser)
     add_run(parser)
     parser.add_argument(
-        "--data", type=Path, required=True, metavar="FILE", help="an .npz file with your own data"
+        "--data",
+        type=given_path,
+        required=True,
+        metavar="FILE",
+        help="an .npz file with your own data",
     )
     add_folder(parser, "--out", "personal")
     parser.add_argument(
@@ -54,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
     evaluation = fitted.run.settings.evaluation
     print(personal_table(fitted.scores, evaluation.samples, evaluation.scores))
     examples = f"{fitted.num_train} training and {fitted.num_test} test examples"
-    print(f"\n{examples} of {options.data}; {options.out}")
+    print(f"\n{examples} of {near(options.data)}; {near(options.out)}")
     return 0
 
 

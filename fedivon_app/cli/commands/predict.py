@@ -14,8 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedivon_app.cli.parser import add_checkpoint, add_run, share, whole_number
+from fedivon_app.cli.parser import add_checkpoint, add_run, given_path, share, whole_number
 from fedivon_app.cli.tables import layout
+from fedivon_app.core.text import near
 from fedivon_app.runs.predictions import predictions
 from fedivon_app.runs.trained_model import Trained
 
@@ -27,7 +28,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_checkpoint(parser)
     add_run(parser)
     parser.add_argument(
-        "file", nargs="+", metavar="FILE", help="a picture, a folder of pictures, or an .npz file"
+        "file",
+        nargs="+",
+        type=given_path,
+        metavar="FILE",
+        help="a picture, a folder of pictures, or an .npz file",
     )
     parser.add_argument(
         "--samples",
@@ -45,17 +50,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print what each picture shows, and return the exit status: 1 if one could not be read."""
     trained = Trained.open(options.run, options.checkpoint)
-    files = [Path(name) for name in options.file]
     rows = []
     failed = False
-    for one in predictions(trained, files, options.samples, options.confidence):
+    for one in predictions(trained, options.file, options.samples, options.confidence):
         if one.error is not None:
             print(f"fedivon: {one.error}", file=sys.stderr)
             failed = True
         elif options.json:
             print(json.dumps({"file": one.name} | one.said), flush=True)
         else:
-            rows.append(prediction_row(one.name, one.said))
+            rows.append(prediction_row(near(Path(one.name)), one.said))
     if rows:
         print(layout([["file", "class", *NUMBERS], *rows], words=2))
     return 1 if failed else 0

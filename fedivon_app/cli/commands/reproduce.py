@@ -11,7 +11,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedivon_app.cli.parser import add_simulation, positive_number
+from fedivon_app.cli.parser import add_runs_folder, add_simulation, given_path, positive_number
 from fedivon_app.cli.tables import layout
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.federation import run_queue
@@ -78,12 +78,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="run the first rounds of those again, and keep their numbers if nothing changed",
     )
-    parser.add_argument(
-        "--runs", default="runs", metavar="DIR", help="where run folders are made (default: ./runs)"
-    )
+    add_runs_folder(parser)
     parser.add_argument(
         "--results",
-        type=Path,
+        type=given_path,
         metavar="DIR",
         help="where numbers are kept (default: docs/results of the checkout)",
     )
@@ -93,9 +91,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Fill the tables, or list them all, and return the exit status."""
-    folder = Path(options.runs).absolute() / "reproduce"
+    folder = options.runs / "reproduce"
     given = options.results
-    results = ResultFiles(given.absolute()) if given else result_files(folder / "results")
+    results = ResultFiles(given) if given else result_files(folder / "results")
     if options.list:
         print(list_of(results))
         return 0

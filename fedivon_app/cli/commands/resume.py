@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from fedivon_app.cli.launching import launch_all, where_of
 from fedivon_app.cli.parser import add_launch, add_runs
@@ -20,8 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Go on with the runs, and return the exit status."""
     launches = []
-    for name in options.run:
-        folder = Path(name).absolute()
+    for folder in options.run:
         settings = Run.open(folder).settings
         launches.append(Launch(settings=settings, config={"resume": str(folder)}))
     return launch_all(launches, where_of(options))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from fedivon_app.cli.launching import launch_all, where_of
 from fedivon_app.cli.parser import add_experiment, add_launch, add_start
@@ -25,7 +24,7 @@ def run(options: argparse.Namespace) -> int:
     where = where_of(options)
     chosen = {"strategy": options.strategy, "seed": options.seed}
     axes = {key: [str(value) for value in values] for key, values in chosen.items() if values}
-    overrides = [*where.settings, *options.set, f"run.folder={Path(options.runs).absolute()}"]
+    overrides = [*where.settings, *options.set, f"run.folder={options.runs}"]
     plans = plan_runs(options.experiment, axes, overrides, remote=bool(where.superlink))
     if not where.superlink:
         check(plans)  # what is wrong with the data or the model is said here, before Flower starts

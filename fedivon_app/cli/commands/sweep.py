@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 from fedivon_app.cli.launching import where_of
@@ -63,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Make the runs that are left of a sweep, compare all, and return the exit status."""
     where = where_of(options)
-    folder = Path(options.runs).absolute() / folder_name(options.experiment, options.name)
+    folder = options.runs / folder_name(options.experiment, options.name)
     axes = sweep_axes(read_grid(options.grid), options.strategy, options.seeds)
     overrides = [*where.settings, *options.set, f"run.folder={folder}"]
     plans = plan_runs(options.experiment, axes, overrides, blame=True, remote=bool(where.superlink))

@@ -93,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
     check_installed()
     where = Where(cpus=options.cpus, verbose=options.verbose, engine=options.engine)
     name = folder_name(options.experiment, options.name).removeprefix("sweep-")
-    folder = Path(options.runs).absolute() / f"tune-{name}"
+    folder = options.runs / f"tune-{name}"
     asked = Asked(
         experiment=options.experiment,
         words=options.set,
