@@ -89,11 +89,16 @@ def scores_table(
     The first `left` columns stand to the left, or without it all `words`. Without `columns` all
     scores that the rows have are shown; `own` is as in `ScoreColumns.of`.
     """
-    shown = columns or ScoreColumns.of((values for row in rows for values in row.scores), own)
+    shown = columns or columns_of(rows, own)
     lines = [[*words, *shown.headings, *rest]]
     for row in rows:
         lines.append([*row.words, *shown.cells(row.scores), *row.rest])
     return layout(lines, words=len(words) if left is None else left)
+
+
+def columns_of(rows: Iterable[ScoredRow], own: Iterable[str] = ()) -> ScoreColumns:
+    """Return columns for all scores that the rows have; `own` is as in `ScoreColumns.of`."""
+    return ScoreColumns.of((values for row in rows for values in row.scores), own)
 
 
 def heading_of(score: Score) -> str:

@@ -12,10 +12,11 @@ import numpy as np
 from fedivon_app.core.errors import UserError
 from fedivon_app.core.files import write_text
 from fedivon_app.core.settings import AnySettings
-from fedivon_app.report import figure_files, html, plots
+from fedivon_app.report import html, plots
 from fedivon_app.report.chapters import written_chapters
-from fedivon_app.report.figure_files import Pictures
+from fedivon_app.report.figure_files import Pictures, write_figure
 from fedivon_app.report.grouping import Group, grouped
+from fedivon_app.report.learning_plot import Panel, learning
 from fedivon_app.report.results import WAYS, RunResults, number, scores_held
 from fedivon_app.report.style import Key
 from fedivon_app.report.view import PageView
@@ -116,18 +117,25 @@ def _count(count: int, word: str) -> str:
     return f"{count} {word}{'' if count == 1 else 's'}"
 
 
-def plot_learning(runs: Sequence[Run], path: Path, names: Sequence[str] | None = None) -> bool:
-    """Draw the scores of the global models on the central test set by round, as a PNG.
+def plot_learning(
+    runs: Sequence[Run], path: Path, names: Sequence[str] | None = None, width: str | None = None
+) -> Path:
+    """Draw the scores of the global models on the central test set by round.
 
-    It returns False, and draws nothing, where no run has any.
+    The file's suffix says in which format; `width` is as in `learning_plot.learning`. Where no run
+    has scores, that is a UserError.
     """
+    if names is not None and len(names) != len(runs):
+        raise UserError(f"there are {len(names)} names for {len(runs)} runs")
     results = [RunResults.read(run) for run in runs]
     scores = scores_held(results)
     tracks = _test_tracks(results, names or [run.settings.strategy for run in runs])
     if not scores or not tracks:
-        return False
+        raise UserError(
+            "there are no curves to draw: no round of these runs was scored on a central test set"
+        )
     panels = [
-        plots.Panel(
+        Panel(
             title=f"test {PHRASES.get(name, score.label)}",
             lines=[track.line(name) for track in tracks],
         )
@@ -136,8 +144,7 @@ def plot_learning(runs: Sequence[Run], path: Path, names: Sequence[str] | None =
     title = ", ".join(
         dict.fromkeys(f"{run.settings.experiment}, seed {run.settings.seed}" for run in runs)
     )
-    figure_files.png(plots.learning(panels, title), path)
-    return True
+    return write_figure(learning(panels, title, width), path)
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from fedivon_app.report.style import COLOURS, MUTED, Key, add_legend, look, styled
+from fedivon_app.report.style import COLOURS, MUTED, Key, look, styled
 
 SIZE = (4.4, 3.2)  # of a panel, in inches
 LEFT = 0.52  # the margins of a panel, the same for all so that they align
@@ -97,14 +97,6 @@ class Values:
     label: str
     style: int
     values: Sequence[float]
-
-
-@dataclass(frozen=True, eq=False)
-class Panel:
-    """One of several panels of a figure."""
-
-    title: str
-    lines: Sequence[Line]
 
 
 @styled
@@ -247,22 +239,6 @@ def ridges(title: str, x: str, rows: Sequence[Shares]) -> Figure:
 def _ridge(shares: np.ndarray, base: float) -> np.ndarray:
     """Return the heights of a histogram that stands on a base; the axis points down."""
     return base - 0.52 * shares / (np.max(shares) or 1.0)
-
-
-@styled
-def learning(panels: Sequence[Panel], title: str) -> Figure:
-    """Draw panels of the same series by round, side by side, with one legend."""
-    figure = Figure(figsize=(3.25 * len(panels), 3.8), layout="constrained")
-    places = figure.subplots(1, len(panels), squeeze=False)[0]
-    for axes, one in zip(places, panels, strict=True):
-        axes.set_xlabel("round")
-        axes.set_title(one.title, parse_math=False)
-        for line in one.lines:
-            draw_line(axes, line)
-    keys = [Key(line.label, line.style) for line in panels[0].lines]
-    add_legend(figure, keys, "outside lower center", ncols=4)
-    figure.suptitle(title, parse_math=False)
-    return figure
 
 
 def panel(

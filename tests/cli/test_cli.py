@@ -152,6 +152,19 @@ def test_show_prints_the_scores_of_a_run(tmp_path, capsys):
     assert lines[2].split()[-4:] == ["50.00", "1.2500", "0.1000", "0.6000"]
 
 
+def test_show_draws_in_the_format_of_the_suffix(tmp_path, capsys):
+    run = make_run(tmp_path, 4, test={"mean": SCORES})
+    assert main(["show", str(run.folder), "--plot", str(tmp_path / "a.jpg")]) == 2
+    assert "ends in .png, .svg or .pdf, not in '.jpg'" in capsys.readouterr().err
+    picture = tmp_path / "a.pdf"
+    assert main(["show", str(run.folder), "--plot", str(picture), "--width", "page"]) == 0
+    assert picture.read_bytes().startswith(b"%PDF")
+    assert main(["show", str(run.folder), "--width", "page"]) == 2
+    assert "--plot FILE" in capsys.readouterr().err
+    assert main(["show", str(run.folder), "--format", "csv"]) == 0
+    assert capsys.readouterr().out.startswith("experiment,strategy,seed,round,model,samples,acc")
+
+
 def test_report_and_compare_write_pages(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     run = make_run(tmp_path / "sweep-demo", 4, test={"mean": SCORES})

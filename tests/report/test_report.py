@@ -16,7 +16,7 @@ from fedivon_app.report import assets, plots
 from fedivon_app.report import html as template
 from fedivon_app.report.chapters.settings import command
 from fedivon_app.report.grouping import grouped
-from fedivon_app.report.pages import plot_learning, write_comparison, write_report
+from fedivon_app.report.pages import write_comparison, write_report
 from fedivon_app.report.results import RunResults
 from fedivon_app.report.style import COLOURS, COLOURS_DARK, Key, look
 from fedivon_app.runs.folder import Run
@@ -337,14 +337,6 @@ def test_long_runs_stay_small(tmp_path):
     run = new_run(tmp_path, status=None)
     run.write("metrics.jsonl", "".join(json.dumps(one) + "\n" for one in records))
     assert write_report(run).stat().st_size < 2_000_000
-
-
-def test_learning_plot(tmp_path, pngs):
-    run = new_run(tmp_path, scored())
-    empty = new_run(tmp_path, [record(1)])
-    assert plot_learning([run, empty], tmp_path / "plots" / "a.png", ["_a$", "b"])
-    assert (tmp_path / "plots" / "a.png").read_bytes().startswith(b"\x89PNG")
-    assert not plot_learning([empty], tmp_path / "b.png") and not (tmp_path / "b.png").exists()
 
 
 def luminance(colour):

@@ -16,13 +16,8 @@ from fedivon_app.core.compose import compose
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.core.text import near
 from fedivon_app.methods import settings_of
-from fedivon_app.report.label_plot import (
-    divided,
-    format_of,
-    label_counts,
-    label_figure,
-    write_figure,
-)
+from fedivon_app.report.figure_files import format_of, write_figure
+from fedivon_app.report.label_plot import divided, label_counts, label_figure
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
