@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import signal
 import sys
@@ -14,6 +15,7 @@ from fedivon_app.cli.parser import command_in, parse
 from fedivon_app.core.errors import FedIvonError, FlowerError, UserError
 
 INTERRUPTED = 130  # as a shell reports a process that Ctrl-C ended
+READER_GONE = 141  # and one that wrote to a pipe which nobody reads
 RESUMABLE = ("run", "resume")  # commands of which every run can be gone on with by itself
 RESUME = "`fedivon resume RUN` goes on from the last checkpoint"
 
@@ -22,7 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the command line says, and return the exit status.
 
     The status is 2 where what was asked for cannot be, or Flower does not do it, and 1 where
-    something that was begun failed. Such errors are told in lines of their own, with no traceback.
+    something that was begun failed. Such errors are told in lines of their own, with no traceback,
+    and so is what the disk refuses.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     exit_on_signals()
@@ -33,6 +36,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for line in str(error).splitlines():
             print(f"fedivon: {line}", file=sys.stderr)
         return 2 if isinstance(error, UserError | FlowerError) else 1
+    except BrokenPipeError:  # whoever read the output has gone, as in `fedivon list | head`
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for the flush at the exit
+        return READER_GONE
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"fedivon: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         again = f"go on with: {shlex.join(['fedivon', *words])}"
         hint = RESUME if command_in(words) in RESUMABLE else again

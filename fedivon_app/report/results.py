@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +14,7 @@ from fedivon_app.core.client_scores import PLACES
 from fedivon_app.core.scores import Score, known_scores
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.runs.folder import Run
-from fedivon_app.runs.records import SUMMARY
+from fedivon_app.runs.records import UNCERTAINTY, read_json, read_summary
 from fedivon_app.runs.status import RunStatus
 
 # The names that records have, in words.
@@ -36,7 +34,7 @@ def number(value: object) -> float:
 
 @dataclass(frozen=True, eq=False)
 class RunResults:
-    """What a run's folder holds; parts that are missing or unreadable are empty."""
+    """What a run's folder holds; parts that are missing are empty."""
 
     run: Run
     rounds: list[dict[str, Any]]
@@ -48,9 +46,9 @@ class RunResults:
         """Read the results of a run from its folder."""
         return cls(
             run=run,
-            rounds=[r for r in run.metrics() if isinstance(r, dict) and "round" in r],
-            summary=_json(run.folder / SUMMARY),
-            uncertainty=_json(run.folder / "uncertainty.json"),
+            rounds=list(run.metrics()),
+            summary=read_summary(run.folder) or {},
+            uncertainty=read_json(run.folder / UNCERTAINTY) or {},
         )
 
     @property
@@ -138,11 +136,3 @@ def scores_held(results: Sequence[RunResults]) -> dict[str, Score]:
         for name in scores
     }
     return {name: score for name, score in known_scores(own).items() if name in held}
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return values if isinstance(values, dict) else {}

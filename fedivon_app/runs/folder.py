@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from safetensors import SafetensorError
 
 from fedivon_app.core.compose import validate
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.files import write_text
 from fedivon_app.core.settings import AnySettings
+from fedivon_app.core.text import one_line
 from fedivon_app.methods import settings_of
 from fedivon_app.runs.checkpoints import (
     BEST,
@@ -102,8 +104,11 @@ class Run:
 
     @staticmethod
     def load(path: Path) -> Checkpoint:
-        """Read the checkpoint that is in this folder."""
-        return load_checkpoint(path)
+        """Read the checkpoint that is in this folder; a SettingsError says why it cannot be."""
+        try:
+            return load_checkpoint(path)
+        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+            raise SettingsError(f"{path} is no readable checkpoint: {one_line(error)}") from None
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint, whole or not at all, and remove the oldest."""
@@ -115,7 +120,12 @@ class Run:
 
     def best(self) -> BestRound | None:
         """Return round and held-out score of the best checkpoint, or None if there is none."""
-        return best_round(self.best_folder)
+        try:
+            return best_round(self.best_folder)
+        except (ValueError, KeyError, TypeError) as error:
+            raise SettingsError(
+                f"{self.best_folder} is no readable checkpoint: {one_line(error)}"
+            ) from None
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Add the record of a round to metrics.jsonl; it is on the disk when this returns."""

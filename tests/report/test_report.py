@@ -139,10 +139,8 @@ def test_a_run_with_little_in_it_still_has_pages(make, tmp_path):
         assert page.names.count("section") >= 3
 
 
-def test_unreadable_files_count_as_missing(tmp_path):
-    run = new_run(tmp_path, scored())
-    (run.folder / "summary.json").write_text("{")
-    (run.folder / "uncertainty.json").write_text("[1]")
+def test_missing_files_are_named(tmp_path):
+    run = new_run(tmp_path, scored(), status=None)
     text = write_report(run).read_text()
     assert (
         "unfinished: no summary.json was written" in text and "No uncertainty.json is there" in text
