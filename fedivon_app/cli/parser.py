@@ -6,10 +6,10 @@ import argparse
 import math
 import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TypeVar
 
 from fedivon_app.cli.commands import COMMANDS, command_of
+from fedivon_app.cli.paths import given_path
 
 Number = TypeVar("Number", int, float)
 
@@ -121,7 +121,7 @@ def add_folder(
 
 def add_simulation(parser: argparse.ArgumentParser, engine: str) -> None:
     """Add how runs are simulated; `engine` is the default."""
-    parser.add_argument("--cpus", type=float, default=1, help="CPUs for each simulated client")
+    parser.add_argument("--cpus", type=rate, default=1.0, help="CPUs for each simulated client")
     parser.add_argument(
         "--engine",
         choices=("flower", "inline"),
@@ -166,15 +166,6 @@ def add_start(parser: argparse.ArgumentParser) -> None:
 def add_runs_folder(parser: argparse.ArgumentParser) -> None:
     """Add the place of the folders of runs that are to be started."""
     add_folder(parser, "--runs", "runs", "where run folders are made")
-
-
-def given_path(text: str) -> Path:
-    """Return a path that a person gave as an absolute one, a type for argparse.
-
-    It is seen from the folder in which the command was given, whatever folder the processes have
-    that the path is handed to.
-    """
-    return Path(text).expanduser().absolute()
 
 
 def number_type(

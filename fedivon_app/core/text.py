@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
-from pathlib import Path
 
 
 def did_you_mean(name: object, valid: Iterable[str]) -> str:
@@ -19,12 +18,6 @@ def did_you_mean(name: object, valid: Iterable[str]) -> str:
 def one_line(text: object) -> str:
     """Return the text of an error, or of anything else, with its line breaks folded away."""
     return " ".join(str(text).split())
-
-
-def near(path: Path) -> str:
-    """Return a path as it is seen from the working folder, where it lies below that."""
-    here = Path.cwd()
-    return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
 def duration(seconds: float) -> str:

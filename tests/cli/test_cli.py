@@ -38,6 +38,7 @@ NPZ = [
         ),
         (["--set", "rounds=few"], "rounds is 'few'"),
         (["--set", "client.ess=-1"], "client.ess is -1: Input should be greater than 0"),
+        (["--set", "client.ess=1e300"], "client.ess is '1e300': Input should be less than or"),
         (["--set", "data.clients=0"], "data.clients is 0"),
         (["--set", "clients_per_round=21"], "clients_per_round is 21, but data.clients is 20"),
         (["--set", *NPZ, "data.path={tmp}/none.npz"], "none.npz"),

@@ -13,7 +13,8 @@ import pytest
 from PIL import Image
 
 from fedivon_app.cli.commands import COMMANDS, command_of, illustrate, resume, run, sites
-from fedivon_app.cli.parser import given_path, parse, parser_of
+from fedivon_app.cli.parser import parse, parser_of
+from fedivon_app.cli.paths import given_path
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.federation import run_queue

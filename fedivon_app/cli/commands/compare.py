@@ -9,8 +9,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedivon_app.cli.parser import add_runs, given_path
-from fedivon_app.core.text import near
+from fedivon_app.cli.parser import add_runs
+from fedivon_app.cli.paths import given_path, near
 from fedivon_app.report.pages import write_comparison
 from fedivon_app.runs.catalogue import runs_in
 from fedivon_app.runs.records import SETTINGS

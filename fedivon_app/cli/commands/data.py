@@ -10,11 +10,11 @@ import argparse
 
 import numpy as np
 
-from fedivon_app.cli.parser import add_experiment, given_path
+from fedivon_app.cli.parser import add_experiment
+from fedivon_app.cli.paths import given_path, near
 from fedivon_app.cli.tables import layout
 from fedivon_app.core.compose import compose
 from fedivon_app.core.settings import AnySettings
-from fedivon_app.core.text import near
 from fedivon_app.methods import settings_of
 from fedivon_app.report.figure_files import format_of, write_figure
 from fedivon_app.report.label_plot import divided, label_counts, label_figure

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from fedivon_app.cli.parser import given_path
+from fedivon_app.cli.paths import given_path
 from fedivon_app.federation.doctor import examine
 
 INDENT = 8  # of what stands behind a verdict

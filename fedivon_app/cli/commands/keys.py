@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 
-from fedivon_app.cli.parser import given_path
+from fedivon_app.cli.paths import given_path
 from fedivon_app.federation.keys import certificate_end, make_keys
 
 

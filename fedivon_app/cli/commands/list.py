@@ -9,10 +9,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable
 
-from fedivon_app.cli.parser import given_path
+from fedivon_app.cli.paths import given_path, near
 from fedivon_app.cli.tables import MISSING, ScoreColumns, ScoredRow, scores_table
 from fedivon_app.core.scores import SCORES
-from fedivon_app.core.text import duration, near
+from fedivon_app.core.text import duration
 from fedivon_app.runs.catalogue import Found, find, last_scores
 
 LISTED = ("accuracy", "nll", "ece")  # scores for which a line has room

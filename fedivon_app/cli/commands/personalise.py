@@ -14,12 +14,11 @@ from fedivon_app.cli.parser import (
     add_folder,
     add_run,
     add_samples,
-    given_path,
     positive_number,
     rate,
 )
+from fedivon_app.cli.paths import given_path, near
 from fedivon_app.cli.tables import ScoredRow, scores_table, way_of
-from fedivon_app.core.text import near
 from fedivon_app.runs.folder import Run
 from fedivon_app.runs.personalise import personalise
 

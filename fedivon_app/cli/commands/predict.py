@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedivon_app.cli.parser import add_checkpoint, add_run, given_path, share, whole_number
+from fedivon_app.cli.parser import add_checkpoint, add_run, share, whole_number
+from fedivon_app.cli.paths import given_path, near
 from fedivon_app.cli.tables import layout
-from fedivon_app.core.text import near
 from fedivon_app.runs.predictions import predictions
 from fedivon_app.runs.trained_model import Trained
 

@@ -11,7 +11,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedivon_app.cli.parser import add_runs_folder, add_simulation, given_path, positive_number
+from fedivon_app.cli.parser import add_runs_folder, add_simulation, positive_number
+from fedivon_app.cli.paths import given_path
 from fedivon_app.cli.tables import layout
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.federation import run_queue

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import argparse
 
-from fedivon_app.cli.parser import add_runs, given_path
+from fedivon_app.cli.parser import add_runs
+from fedivon_app.cli.paths import given_path
 from fedivon_app.cli.summaries import own_scores, summary_of, summary_table
 from fedivon_app.cli.table_formats import FORMS
 from fedivon_app.core.errors import SettingsError

@@ -9,7 +9,8 @@ import argparse
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fedivon_app.cli.parser import add_checkpoint, add_run, add_samples, given_path
+from fedivon_app.cli.parser import add_checkpoint, add_run, add_samples
+from fedivon_app.cli.paths import given_path
 from fedivon_app.cli.tables import MISSING, WAYS, ScoredRow, scores_table, way_of
 from fedivon_app.report.pages import write_report
 from fedivon_app.runs.folder import Run
