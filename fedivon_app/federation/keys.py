@@ -13,7 +13,6 @@ alone.
 from __future__ import annotations
 
 import ipaddress
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -28,6 +27,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.files import write_bytes
 from fedivon_app.core.text import one_line
+from fedivon_app.federation.site_files import check_names
 
 AUTHORITY_YEARS = 10
 SERVER_DAYS = 397
@@ -52,11 +52,7 @@ def make_keys(
     The server's certificate is made anew where it lacks a host or ends within a month.
     """
     now = now or datetime.now(UTC)
-    for site in sites:
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", site):
-            raise SettingsError(
-                f"the site's name {site!r} is to be a folder's: letters, digits, '.', '_' and '-'"
-            )
+    check_names(sites)
     made: list[Path] = []
     began_before = (folder / "server" / "ca.crt").is_file()
     kept_elsewhere = began_before and not (folder / "authority").is_dir()

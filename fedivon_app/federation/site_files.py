@@ -5,7 +5,8 @@ The command `fedivon deal` writes them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +28,15 @@ class SiteFile:
     text: str
 
 
+def check_names(sites: Iterable[str]) -> None:
+    """Raise a SettingsError for a name that cannot be that of a site's folder."""
+    for site in sites:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", site):
+            raise SettingsError(
+                f"the site's name {site!r} is to be a folder's: letters, digits, '.', '_' and '-'"
+            )
+
+
 def write_site_files(
     settings: AnySettings, folder: Path, sites: Sequence[str]
 ) -> Iterator[SiteFile]:
@@ -38,6 +48,7 @@ def write_site_files(
         raise SettingsError(
             "data.source is `nodes`: the data of such an experiment are at its sites already"
         )
+    check_names(sites)
     if len(set(sites)) < len(sites):
         raise SettingsError(f"a site is named twice: {', '.join(sites)}")
     divided = division(settings.data, len(sites), settings.seed)

@@ -169,6 +169,12 @@ class Run:
         """Write a text file of the folder in one step."""
         write_text(self.folder / name, text)
 
+    def with_settings(self, settings: AnySettings) -> Run:
+        """Return the same run with other settings, which are written to its folder."""
+        run = Run(self.folder, settings)
+        run.write_settings()
+        return run
+
     def write_settings(self) -> None:
         """Write the settings to settings.yaml."""
         values = self.settings.model_dump(mode="json")
@@ -181,7 +187,7 @@ def named_folder(settings: AnySettings) -> Path:
     The path is the server's: a `~` in it stays, and whether a name is taken is seen only as far as
     the server's disk is ours too.
     """
-    base = _root(settings) / _base_name(settings)
+    base = root_of(settings) / _base_name(settings)
     folder = base
     number = 2
     while folder.expanduser().exists():
@@ -203,7 +209,8 @@ def reserved_folder(settings: AnySettings) -> Path:
         return folder
 
 
-def _root(settings: AnySettings) -> Path:
+def root_of(settings: AnySettings) -> Path:
+    """Return the folder in which the folders of runs are made, an absolute path of the server's."""
     root = Path(settings.run.folder or DEFAULT_ROOT)
     if not root.expanduser().is_absolute():
         raise SettingsError(

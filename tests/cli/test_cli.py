@@ -27,6 +27,8 @@ NPZ = [
     "clients_per_round=2",
 ]
 
+OWN_FILES = ["data.source=nodes", "data.shape=[8, 8, 1]", "data.num_classes=10"]
+
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
@@ -49,6 +51,13 @@ NPZ = [
         (["--set", "data.source=digit"], "digits"),
         (["--set", "model.options.sizes=wide"], "sizes"),
         (["--set", "data.clients=5000"], "5000 clients"),
+        (["--runs", "{tmp}/corrupt.npz"], "corrupt.npz is no folder"),
+        (["--strategy", "bayes-admm-full"], "set model.name=linear, not mlp"),
+        (["--strategy", "fedper", "--set", "client.head=neck"], "no parameters under 'neck'"),
+        (["--set", "client.device=rocket"], "client.device is 'rocket'"),
+        (["--set", "evaluation.ood=mnistt"], "did you mean mnist?"),
+        (["--set", "evaluation.ood=npz", "evaluation.ood_path={tmp}/none.npz"], "none.npz"),
+        (["--set", "dataset=null", *OWN_FILES], "a simulation has no sites"),
     ],
 )
 def test_wrong_input_gives_one_clear_line(arguments, says, tmp_path, capsys):

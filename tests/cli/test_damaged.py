@@ -106,6 +106,7 @@ def test_a_folder_that_is_no_run_is_named(command, place, whole, tmp_path, monke
         ["data", "demo", "--out", "{file}/a.png"],
         ["show", "{run}", "--plot", "{file}/a.png"],
         ["compare", "{run}", "--out", "{file}"],
+        ["illustrate", "--out", "{file}"],
         ["predict", "{run}", "{file}"],
         ["settings", "demo", "--set-file", "{file}"],
         ["list", "{file}"],

@@ -47,3 +47,10 @@ def test_a_sites_own_file_is_kept(tmp_path, capsys):
 def test_what_cannot_be_dealt(experiment, sites, words, tmp_path, capsys):
     assert main(["deal", experiment, "--to", str(tmp_path), "--site", *sites]) == 2
     assert words in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
+def test_a_name_that_leads_elsewhere_is_refused(tmp_path):
+    settings = compose(settings_of, "demo")
+    with pytest.raises(SettingsError, match=r"the site's name '\.\./x' is to be a folder's"):
+        list(write_site_files(settings, tmp_path / "data", ["../x"]))
+    assert not list(tmp_path.iterdir())

@@ -10,6 +10,7 @@ from functools import partial
 
 from fedivon_app.cli.parser import add_folder
 from fedivon_app.figures.bayes_admm import illustrate
+from fedivon_app.runs.check import check_place
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,6 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Draw the figures, print their paths, and return the exit status."""
+    check_place(options.out)
     for path in illustrate(options.out, options.source, partial(print, flush=True)):
         print(path)
     return 0

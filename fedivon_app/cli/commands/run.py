@@ -26,7 +26,6 @@ def run(options: argparse.Namespace) -> int:
     axes = {key: [str(value) for value in values] for key, values in chosen.items() if values}
     overrides = [*where.settings, *options.set, f"run.folder={options.runs}"]
     plans = plan_runs(options.experiment, axes, overrides, remote=bool(where.superlink))
-    if not where.superlink:
-        check(plans)  # what is wrong with the data or the model is said here, before Flower starts
+    check(plans, remote=bool(where.superlink))
     launches = [Launch(settings=plan.settings, config=plan.config) for plan in plans]
     return launch_all(launches, where)

@@ -70,8 +70,7 @@ def run(options: argparse.Namespace) -> int:
         print(
             f"the rule {rule} ignores the weights: it runs once, not once for each merge.weighting"
         )
-    if not where.superlink:
-        check(plans, blame=True)
+    check(plans, blame=True, remote=bool(where.superlink))
     with run_queue.alone_in(folder):
         steps = next_steps(plans, find([folder]), options.again_failed)
         print(f"{overview(steps)}; folder {folder}", flush=True)
