@@ -8,8 +8,10 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+import fedivon_app
 from fedivon_app.cli.commands import COMMANDS, command_of
 from fedivon_app.cli.paths import given_path
+from fedivon_app.runs.version import commit, version_text
 
 Number = TypeVar("Number", int, float)
 
@@ -20,6 +22,18 @@ class CommandHelp(argparse.HelpFormatter):
     def __init__(self, prog: str):
         super().__init__(prog, max_help_position=28)
         self._action_max_length = 15  # argparse does not count the indent of commands
+
+
+class ShowVersion(argparse.Action):
+    """Prints the version, which is looked up only here, and exits."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None):
+        super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *given: object) -> None:
+        """Print it."""
+        print(version_text(fedivon_app.__version__, commit()))
+        parser.exit()
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
@@ -63,6 +77,7 @@ def parser_of(command: str | None = None) -> argparse.ArgumentParser:
         description="Federated learning with Gaussian posteriors.",
         formatter_class=CommandHelp,
     )
+    parser.add_argument("--version", action=ShowVersion, help="print version and commit, and exit")
     commands = parser.add_subparsers(required=True, dest="command", metavar="COMMAND")
     for name, line in COMMANDS.items():
         own = commands.add_parser(name, help=line, formatter_class=CommandHelp)

@@ -42,8 +42,8 @@ def write_report(run: Run) -> Path:
         alert=f"{results.status}: {results.detail}" if results.detail else "",
         chapters=written_chapters(view),
         foot=(
-            f"From the files in {run.folder.name}; the figures lie beside this page, as PNG, "
-            "in plots."
+            f"Run with {results.made_by}. From the files in {run.folder.name}; the figures lie "
+            "beside this page, as PNG, in plots."
         ),
     )
     return write_text(run.folder / "report.html", text)
@@ -68,9 +68,15 @@ def write_comparison(
         facts=_facts_of_groups(grouping.groups),
         alert="",
         chapters=written_chapters(view),
-        foot="The figures lie beside this page, as PNG, in plots.",
+        foot=f"Run with {_makers(grouping.groups)}. The figures lie beside this page, as PNG, "
+        "in plots.",
     )
     return write_text(folder / "compare.html", text)
+
+
+def _makers(groups: Sequence[Group]) -> str:
+    """What the runs were made with, each version once."""
+    return "; ".join(dict.fromkeys(run.made_by for group in groups for run in group.members))
 
 
 def _facts_of_run(results: RunResults) -> list[str]:

@@ -14,8 +14,9 @@ from fedivon_app.core.client_scores import PLACES
 from fedivon_app.core.scores import Score, known_scores
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.runs.folder import Run
-from fedivon_app.runs.records import UNCERTAINTY, read_json, read_summary
+from fedivon_app.runs.records import UNCERTAINTY, read_code, read_json, read_summary
 from fedivon_app.runs.status import RunStatus
+from fedivon_app.runs.version import version_text
 
 # The names that records have, in words.
 WAYS = {"mc": "Monte Carlo", "mean": "at the mean"}
@@ -66,6 +67,13 @@ class RunResults:
         """Return why the run ended so, where there is something to say."""
         missing = "" if self.summary else "no summary.json was written"
         return str(self.summary.get("detail") or missing)
+
+    @property
+    def made_by(self) -> str:
+        """Return the version and the commit that made the run, as far as its folder tells them."""
+        versions = self.summary.get("versions") or {}
+        commit = self.summary.get("commit") or read_code(self.run.folder).get("commit", "")
+        return version_text(versions.get("fedivon", ""), commit)
 
     @property
     def seconds(self) -> float:

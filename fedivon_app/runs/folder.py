@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 from safetensors import SafetensorError
 
+import fedivon_app
 from fedivon_app.core.compose import validate
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.files import write_text
@@ -153,7 +154,7 @@ class Run:
             **_totals(list(self.metrics()), self.best()),
             "commit": read_code(self.folder).get("commit", ""),
             "versions": {name: version(name) for name in ("flwr", "torch", "numpy")}
-            | {"python": platform.python_version()},
+            | {"python": platform.python_version(), "fedivon": fedivon_app.__version__},
         }
         self.write(SUMMARY, json.dumps(summary, indent=2) + "\n")
         return summary

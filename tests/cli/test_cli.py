@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedivon_app.cli.commands import run as run_command
 from fedivon_app.cli.commands import settings as settings_command
 from fedivon_app.cli.main import main
 from fedivon_app.core.codec import Payload
@@ -18,6 +17,7 @@ from fedivon_app.core.posterior import Posterior
 from fedivon_app.runs.checkpoints import Checkpoint
 from fedivon_app.server.setup import prepare
 from tests.cli.helpers import SCORES, make_run, write_npz
+from tests.one_process import in_one_process
 
 NPZ = [
     "dataset=null",
@@ -105,24 +105,38 @@ def test_a_mistake_of_the_program_is_not_hidden(monkeypatch):
         main(["settings", "demo"])
 
 
-@pytest.mark.parametrize(
-    ("module", "words", "hint"),
-    [
-        (run_command, ["run", "demo"], "`fedivon resume RUN` goes on from the last checkpoint"),
-        (
-            settings_command,
-            ["settings", "demo", "--set", "run.folder=/a b"],
-            "go on with: fedivon settings demo --set 'run.folder=/a b'",
-        ),
-    ],
-)
-def test_an_interrupted_command_says_how_to_go_on(module, words, hint, monkeypatch, capsys):
+def test_an_interrupted_command_says_how_to_go_on(monkeypatch, capsys):
     def interrupt(options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(module, "run", interrupt)
+    monkeypatch.setattr(settings_command, "run", interrupt)
+    assert main(["settings", "demo", "--set", "run.folder=/a b"]) == 130
+    again = "go on with: fedivon settings demo --set 'run.folder=/a b'"
+    assert capsys.readouterr().err == f"\nfedivon: interrupted; {again}\n"
+
+
+def test_an_interrupted_run_is_named(tmp_path, monkeypatch, capsys):
+    """By the command that resumes it, from wherever it is given."""
+    federation = in_one_process(monkeypatch)
+    made = []
+
+    def interrupt(config, nodes, cpus, show):
+        made.append(config["folder"])
+        if len(made) == 2:
+            (Path(made[-1]) / "settings.yaml").write_text("")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(federation, "run", interrupt)
+    words = ["run", "demo", "--runs", str(tmp_path)]
     assert main(words) == 130
-    assert capsys.readouterr().err == f"\nfedivon: interrupted; {hint}\n"
+    # nothing was written to its folder, which is gone
+    assert capsys.readouterr().err.endswith(f"go on with: fedivon {' '.join(words)}\n")
+    assert main(words) == 130
+    assert capsys.readouterr().err.endswith(f"go on with: fedivon resume {made[-1]}\n")
+    link = ["--superlink", "here:1", "--ca", "/keys/ca.crt"]
+    assert main([*words, *link]) == 130
+    again = f"fedivon resume {made[-1]} {' '.join(link)}\n"
+    assert capsys.readouterr().err.endswith(again)
 
 
 def test_a_process_that_is_told_to_end_exits_in_order():

@@ -100,7 +100,7 @@ def test_the_package_is_the_same_command_line():
         text=True,
         check=True,
     )
-    assert done.stdout.startswith("usage: fedivon [-h] COMMAND ...")
+    assert done.stdout.startswith("usage: fedivon [-h] [--version] COMMAND ...")
 
 
 def test_a_command_line_is_parsed_with_its_commands_name():

@@ -5,8 +5,10 @@ import pytest
 
 from fedivon_app.cli.main import main
 from fedivon_app.core.compose import compose
+from fedivon_app.core.errors import SettingsError
 from fedivon_app.datasets.loading import division
 from fedivon_app.datasets.npz import npz
+from fedivon_app.federation.site_files import write_site_files
 from fedivon_app.methods import settings_of
 
 SITES = ["north", "south", "west"]

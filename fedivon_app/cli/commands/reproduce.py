@@ -19,8 +19,8 @@ from fedivon_app.federation import run_queue
 from fedivon_app.federation.run_queue import Where
 from fedivon_app.runs.catalogue import look
 from fedivon_app.runs.check import check
-from fedivon_app.runs.fingerprint import commit
 from fedivon_app.runs.plan import Action, Step
+from fedivon_app.runs.version import commit
 from fedivon_app.tables.conditions import Wanted, check_rows, left_out, wanted
 from fedivon_app.tables.filled import Filled, best_scale, fill
 from fedivon_app.tables.markdown import list_row
