@@ -91,11 +91,16 @@ def parser_of(command: str | None = None) -> argparse.ArgumentParser:
 def add_experiment(parser: argparse.ArgumentParser) -> None:
     """Add an experiment and the settings that are to differ from it."""
     parser.add_argument("experiment", metavar="EXPERIMENT", help="a name in conf/experiment")
-    parser.add_argument(
-        "--set", nargs="+", default=[], metavar="NAME=VALUE", help="overrides by dotted name"
-    )
+    add_overrides(parser)
     parser.add_argument(
         "--set-file", type=given_path, metavar="FILE", help="overrides from a YAML file; --set wins"
+    )
+
+
+def add_overrides(parser: argparse.ArgumentParser) -> None:
+    """Add settings that are to differ from an experiment's."""
+    parser.add_argument(
+        "--set", nargs="+", default=[], metavar="NAME=VALUE", help="overrides by dotted name"
     )
 
 

@@ -28,6 +28,7 @@ from fedivon_app.core.errors import FlowerError
 from fedivon_app.core.text import one_line
 from fedivon_app.federation.bundle import app_root, copy_app, working_folder
 from fedivon_app.federation.flower_words import own_words, plain, unboxed
+from fedivon_app.federation.tls import tls_hint
 from fedivon_app.logs import MARK
 from fedivon_app.runs.status import RunStatus
 
@@ -35,6 +36,7 @@ RunConfig = Mapping[str, str | bool | int | float]
 BIN = Path(sys.executable).parent
 PATIENCE = 120  # seconds for which a SuperLink may be away while a run is followed
 PLACES = ("FEDIVON_DATA", "FEDIVON_STATE")  # folders that the environment may name
+UNREACHABLE = "Connection to the SuperLink is unavailable"  # how `flwr` begins to say so
 FINISHED = "finished"  # Flower's word for a run that has ended, however it did
 
 
@@ -181,7 +183,7 @@ class SuperLink:
             with closing(client):
                 yield client
         except Exception as error:
-            why = unboxed(str(error))
+            why = tls_hint(self.address, self.ca) or unboxed(str(error))
             raise FlowerError(f"the SuperLink at {self.address} does not answer: {why}") from None
 
     def _patiently(self, run_id: str) -> RunEnd | None:
@@ -238,6 +240,8 @@ class SuperLink:
             answer = {"success": False, "error-message": done.stderr or done.stdout}
         if not answer.get("success"):
             why = one_line(unboxed(str(answer.get("error-message"))))
+            if UNREACHABLE in why and (hint := tls_hint(self.address, self.ca)):
+                raise FlowerError(f"the SuperLink at {self.address} does not answer: {hint}")
             raise FlowerError(f"`flwr {words[0]}` failed: {why}")
         return answer
 

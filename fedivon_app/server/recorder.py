@@ -12,6 +12,7 @@ from fedivon_app.core.scores import chosen_scores
 from fedivon_app.runs.checkpoints import Checkpoint
 from fedivon_app.runs.folder import Run
 from fedivon_app.server.evaluation import Evaluator
+from fedivon_app.server.newcomers import Newcomers
 from fedivon_app.strategies.rounds import Record
 from fedivon_app.strategies.standing import Standing
 
@@ -26,6 +27,7 @@ class Recorder:
         self.evaluator = evaluator
         self.has_global_model = has_global_model
         self.last: Standing | None = None  # the last good round
+        self._newcomers = Newcomers.of(run.metrics())
 
     def score(self, server_round: int, payload: Payload) -> Mapping[str, Any] | None:
         """Return the scores of the global model, in rounds in which the settings want them."""
@@ -45,6 +47,9 @@ class Recorder:
         if due:
             self.run.save(checkpoint_of(standing))
         log.info(progress(record, settings.rounds))
+        if told := self._newcomers.fall(record):
+            log.warning(told)
+        self._newcomers = self._newcomers.after(record)
         return due
 
     def _keep_best(self, standing: Standing, record: Record) -> None:

@@ -139,6 +139,12 @@ def test_a_run_with_little_in_it_still_has_pages(make, tmp_path):
         assert page.names.count("section") >= 3
 
 
+def test_a_run_on_sites_files_is_not_to_be_simulated_again():
+    again = command(compose(settings_of, "sites"))
+    assert "--superlink HOST:PORT" in again
+    assert "--superlink" not in command(compose(settings_of, "demo"))
+
+
 def test_missing_files_are_named(tmp_path):
     run = new_run(tmp_path, scored(), status=None)
     text = write_report(run).read_text()

@@ -7,14 +7,23 @@ from __future__ import annotations
 
 import argparse
 
+from fedivon_app.cli.parser import add_overrides
 from fedivon_app.cli.paths import given_path
-from fedivon_app.federation.doctor import examine
+from fedivon_app.core.errors import SettingsError
+from fedivon_app.federation.doctor import Wanted, examine
 
 INDENT = 8  # of what stands behind a verdict
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes to its parser."""
+    parser.add_argument(
+        "experiment",
+        nargs="?",
+        metavar="EXPERIMENT",
+        help="a name in conf/experiment, which the data are to fit",
+    )
+    add_overrides(parser)
     parser.add_argument("--data", type=given_path, metavar="FILE", help="the site's .npz file")
     parser.add_argument(
         "--keys",
@@ -33,9 +42,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print what each check finds, and return the exit status: 1 if one of them failed."""
+    if options.experiment and not options.data:
+        raise SettingsError("say with --data FILE which data are to fit the experiment")
     verdicts = set()
     for finding in examine(
-        data=options.data, keys=options.keys, superlink=options.superlink, state=options.state
+        data=options.data,
+        keys=options.keys,
+        superlink=options.superlink,
+        state=options.state,
+        wanted=_wanted(options),
     ):
         verdicts.add(finding.verdict)
         word = finding.verdict if finding.verdict == "ok" else finding.verdict.upper()
@@ -45,3 +60,16 @@ def run(options: argparse.Namespace) -> int:
     if not verdicts - {"ok"}:
         print("nothing to fix")
     return 1 if "failure" in verdicts else 0
+
+
+def _wanted(options: argparse.Namespace) -> Wanted | None:
+    """What the experiment wants of a site's data, if one is named."""
+    if not options.experiment:
+        return None
+    from fedivon_app.core.compose import compose  # who names no experiment need not wait for these
+    from fedivon_app.methods import settings_of
+    from fedivon_app.server.setup import server_data
+
+    settings = compose(settings_of, options.experiment, overrides=options.set)
+    known = server_data(settings)
+    return Wanted(options.experiment, known.shape, known.num_classes)
