@@ -8,6 +8,7 @@ from statistics import mean, stdev
 from typing import Any, Self
 
 from fedivon_app.core.scores import SCORES, Score, known_scores
+from fedivon_app.plurals import counted
 
 WAYS = ("mean", "mc")  # how a model predicts: at its mean, and by Monte Carlo
 MISSING = "-"
@@ -108,7 +109,9 @@ def heading_of(score: Score) -> str:
 
 def way_of(way: str, samples: int | None, model: str = "GM") -> str:
     """Return how a model predicts, in words such as `GM at the mean` or `PM, 64 samples`."""
-    return f"{model} at the mean" if way == "mean" else f"{model}, {samples} samples"
+    return (
+        f"{model} at the mean" if way == "mean" else f"{model}, {counted(samples or 0, 'sample')}"
+    )
 
 
 def _cell(score: Score, values: Sequence[float]) -> str:

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 from fedivon_app.clients.state import default_root
 from fedivon_app.core.errors import DataError
 from fedivon_app.core.text import one_line
+from fedivon_app.plurals import counted
 
 if TYPE_CHECKING:
     from fedivon_app.datasets.base import Source
@@ -173,8 +174,10 @@ def _data(path: Path, wanted: Wanted | None) -> Iterator[Finding]:
     except (DataError, OSError) as error:
         yield _failure("data", str(error), "docs/data.md says what the arrays of the file are")
         return
-    counts = f"{len(source.y_train)} examples to train with, {len(source.y_test)} to test with"
-    yield _ok("data", f"{path}: {counts}, shape {source.shape}, {source.num_classes} classes")
+    train = counted(len(source.y_train), "example")
+    counts = f"{train} to train with, {len(source.y_test):,} to test with"
+    classes = counted(source.num_classes, "class", "classes")
+    yield _ok("data", f"{path}: {counts}, shape {source.shape}, {classes}")
     if wanted is not None:
         yield from _fits(source, wanted)
     if not len(source.y_test):
@@ -182,7 +185,8 @@ def _data(path: Path, wanted: Wanted | None) -> Iterator[Finding]:
         yield _warning("data", "no test examples", remedy)
     missing = sorted(set(range(source.num_classes)) - set(source.y_train.tolist()))
     if missing:
-        found = f"no training examples of {len(missing)} classes, such as {missing[0]}"
+        classes = counted(len(missing), "class", "classes")
+        found = f"no training examples of {classes}, such as {missing[0]}"
         yield _ok("data", found)
 
 

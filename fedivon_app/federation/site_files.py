@@ -16,6 +16,7 @@ from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.files import written_aside
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.datasets.loading import division
+from fedivon_app.plurals import counted
 
 NAME = "site.npz"
 
@@ -68,4 +69,5 @@ def write_site_files(
                 x_test=source.x_test[test],
                 y_test=source.y_test[test],
             )
-        yield SiteFile(path, f"{len(train)} examples to train with, {len(test)} to test with")
+        examples = counted(len(train), "example")
+        yield SiteFile(path, f"{examples} to train with, {len(test):,} to test with")

@@ -15,8 +15,8 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.datasets.loading import Division, classes, division
+from fedivon_app.report.axes import ticks
 from fedivon_app.report.panel_plot import round_numbers
-from fedivon_app.report.plots import ticks
 from fedivon_app.report.style import COLOURS, INK, styled
 
 # One example is told from none on a white page, and the colours' lightness falls evenly.

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import matplotlib
 from matplotlib.figure import Figure
 
-from fedivon_app.report.plots import Line, draw_line, ticks
+from fedivon_app.report.axes import calm, ticks
+from fedivon_app.report.plots import Line, draw_line
 from fedivon_app.report.style import Key, add_legend, styled
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ def _drawn(panels: Sequence[Panel], width: Width, height: float) -> Figure:
         for line in panels[number].lines:
             draw_line(axes, line)
         axes.xaxis.set_major_locator(ticks(integer=True))
+        calm(axes.yaxis)
         axes.yaxis.set_major_locator(ticks())
         axes.set_xlabel("round")
     add_legend(figure, keys, "outside lower center", ncols=width.legend)

@@ -12,6 +12,7 @@ import numpy as np
 from fedivon_app.core.errors import UserError
 from fedivon_app.core.files import write_text
 from fedivon_app.core.settings import AnySettings
+from fedivon_app.plurals import counted
 from fedivon_app.report import html, plots
 from fedivon_app.report.chapters import written_chapters
 from fedivon_app.report.figure_files import Pictures, write_figure
@@ -84,14 +85,14 @@ def _facts_of_run(results: RunResults) -> list[str]:
     dropped = sum(len(record.get("dropped") or ()) for record in results.rounds)
     return [
         results.status,
-        f"{results.last_round} of {settings.rounds} rounds",
+        f"{results.last_round} of {counted(settings.rounds, 'round')}",
         _data(settings),
         _model(settings),
         settings.strategy,
         f"seed {settings.seed}",
         html.exact_duration(results.seconds),
         f"{html.size(results.bytes_sent)} sent",
-        *([f"{dropped} replies dropped"] if dropped else []),
+        *([f"{counted(dropped, 'reply', 'replies')} dropped"] if dropped else []),
     ]
 
 
@@ -99,9 +100,9 @@ def _facts_of_groups(groups: Sequence[Group]) -> list[str]:
     runs = [run for group in groups for run in group.members]
     failed = sum(run.status == RunStatus.FAILED for run in runs)
     return [
-        _count(len(runs), "run"),
-        _count(len(groups), "group"),
-        _count(len({run.settings.seed for run in runs}), "seed"),
+        counted(len(runs), "run"),
+        counted(len(groups), "group"),
+        counted(len({run.settings.seed for run in runs}), "seed"),
         *dict.fromkeys(_data(group.settings) for group in groups),
         *dict.fromkeys(_model(group.settings) for group in groups),
         html.exact_duration(sum(run.seconds for run in runs)),
@@ -111,16 +112,13 @@ def _facts_of_groups(groups: Sequence[Group]) -> list[str]:
 
 
 def _data(settings: AnySettings) -> str:
-    clients = f"{settings.data.clients} clients, " if settings.data.clients else ""
+    known = settings.data.clients
+    clients = f"{counted(known, 'client')}, " if known else ""
     return f"{settings.data.source} ({clients}{settings.data.partition})"
 
 
 def _model(settings: AnySettings) -> str:
     return settings.model.factory or settings.model.name
-
-
-def _count(count: int, word: str) -> str:
-    return f"{count} {word}{'' if count == 1 else 's'}"
 
 
 def plot_learning(
@@ -132,7 +130,8 @@ def plot_learning(
     has scores, that is a UserError.
     """
     if names is not None and len(names) != len(runs):
-        raise UserError(f"there are {len(names)} names for {len(runs)} runs")
+        told = f"{counted(len(names), 'name')} for {counted(len(runs), 'run')}"
+        raise UserError(f"{told}: give one for each run")
     results = [RunResults.read(run) for run in runs]
     scores = scores_held(results)
     tracks = _test_tracks(results, names or [run.settings.strategy for run in runs])

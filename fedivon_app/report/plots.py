@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import NullLocator
 
+from fedivon_app.report.axes import calm, plain_log, ticks
 from fedivon_app.report.style import COLOURS, MUTED, Key, look, styled
 
 SIZE = (4.4, 3.2)  # of a panel, in inches
@@ -101,11 +102,19 @@ class Values:
 
 @styled
 def curves(
-    title: str, x: str, y: str, lines: Sequence[Line], *, log: bool = False, diagonal: bool = False
+    title: str,
+    x: str,
+    y: str,
+    lines: Sequence[Line],
+    *,
+    log: bool = False,
+    diagonal: bool = False,
+    least: float | None = None,
 ) -> Figure:
     """Draw lines over a common axis.
 
-    With `diagonal` they lie in the unit square, with the line of perfect calibration.
+    With `diagonal` they lie in the unit square, with the line of perfect calibration. `least` is
+    what the y axis spans at the least; without it this is a tenth of its values.
     """
     figure, axes = panel(title, x, y)
     if log:
@@ -116,16 +125,28 @@ def curves(
     for line in lines:
         draw_line(axes, line, log=log)
     if log:
-        _plain_log(axes, [value for line in lines for value in line.y if value > 0])
+        plain_log(axes.yaxis)
     elif not diagonal:
+        calm(axes.yaxis, least)
         axes.yaxis.set_major_locator(ticks())
     axes.xaxis.set_major_locator(ticks(integer=x == "round"))
     return figure
 
 
 @styled
-def dots(title: str, y: str, values: Mapping[int, float], level: float, what: str) -> Figure:
-    """Draw one dot a client, by its number, and a dashed line at a level that `what` names."""
+def dots(
+    title: str,
+    y: str,
+    values: Mapping[int, float],
+    *,
+    level: float,
+    what: str,
+    least: float | None = None,
+) -> Figure:
+    """Draw one dot a client, by its number, and a dashed line at a level that `what` names.
+
+    `least` is as in `curves`.
+    """
     figure, axes = panel(title, "client", y)
     if np.isfinite(level):
         axes.axhline(level, color=MUTED, linewidth=1, dashes=(4, 2))
@@ -134,6 +155,7 @@ def dots(title: str, y: str, values: Mapping[int, float], level: float, what: st
         list(values), list(values.values()), linestyle="", marker="o", color=COLOURS[0], alpha=0.75
     )
     axes.xaxis.set_major_locator(ticks(integer=True))
+    calm(axes.yaxis, least)
     axes.yaxis.set_major_locator(ticks())
     return figure
 
@@ -173,7 +195,7 @@ def scatter(
         )
     if log:
         axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
+        plain_log(axes.xaxis)
     else:
         axes.xaxis.set_major_locator(ticks())
     axes.yaxis.set_major_locator(ticks())
@@ -280,11 +302,6 @@ def _rows(title: str, x: str, labels: Sequence[str], height: float = 0.42) -> tu
     return figure, axes
 
 
-def ticks(integer: bool = False) -> MaxNLocator:
-    """Return what places a few round numbers on an axis."""
-    return MaxNLocator(6, steps=(1, 2, 2.5, 5, 10), integer=integer, min_n_ticks=1)
-
-
 def series_id(style: int) -> str:
     """Return the id by which the page finds a series in the picture."""
     return f"series{style}"
@@ -315,13 +332,3 @@ def draw_line(axes: Axes, line: Line, *, log: bool = False) -> None:
             color=shape.hex,
             gid=series_id(line.style),
         )
-
-
-def _plain_log(axes: Axes, values: Sequence[float]) -> None:
-    """Put plain numbers at the ticks of a logarithmic axis, few where it spans little."""
-    wide = bool(values) and max(values) / min(values) > 30
-    axes.yaxis.set_major_locator(LogLocator(numticks=6) if wide else MaxNLocator(5))
-    axes.yaxis.set_major_formatter(
-        FuncFormatter(lambda value, _: f"{value:.0e}" if wide else f"{value:,.6g}")
-    )
-    axes.yaxis.set_minor_locator(NullLocator())

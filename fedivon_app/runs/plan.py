@@ -20,6 +20,7 @@ from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.registry import is_import_path
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.methods import settings_of
+from fedivon_app.plurals import counted
 from fedivon_app.runs.catalogue import Found
 from fedivon_app.runs.status import RunStatus
 from fedivon_app.strategies.aggregation import RULES
@@ -272,7 +273,7 @@ def overview(steps: Sequence[Step]) -> str:
     parts = [f"{len(kept) - failed} completed before"] if len(kept) > failed else []
     parts += [f"{resumed} to go on with"] if resumed else []
     parts += [f"{failed} failed before (--again-failed runs them again)"] if failed else []
-    return f"{len(steps)} run{'s' * (len(steps) != 1)}" + (f": {', '.join(parts)}" if parts else "")
+    return counted(len(steps), "run") + (f": {', '.join(parts)}" if parts else "")
 
 
 def left(durations: Sequence[float], number: int) -> float | None:

@@ -76,7 +76,7 @@ def consequence(run: Run, settings: AnySettings) -> str:
     done = rounds_done(run)
     last = before.client.rate_in(max(done, 1), before.rounds)
     next_one = settings.client.rate_in(done + 1, settings.rounds)
-    told = f"{before.rounds} rounds become {settings.rounds}; "
+    told = f"{before.rounds} planned rounds are now {settings.rounds}; "
     if settings.client.schedule == "constant" or settings.client.schedule_over == "steps":
         return f"{told}the learning rate of a round stays as it is, {next_one:.3g}"
     return (

@@ -22,7 +22,7 @@ def test_the_learning_curve_is_drawn(tmp_path):
     for number in (5, 10, 15):
         gm = {"test": {"mean": scores(number / 20), "mc": scores(0.5, 1.25, 0.125, samples=4)}}
         run.append(record(number, gm=gm))
-    with pytest.raises(UserError, match="1 names for 2 runs"):
+    with pytest.raises(UserError, match="1 name for 2 runs"):
         plot_learning([run, run], path, ["one"])
     assert plot_learning([run, run], path, ["_a$", "other"]) == path
     pixels = np.asarray(Image.open(path).convert("RGB"))

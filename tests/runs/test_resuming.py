@@ -91,7 +91,7 @@ def test_a_run_that_is_extended_is_the_run_that_was_longer_from_the_start(
     (shorter,) = set(tmp_path.iterdir()) - {longer}
     assert main(["resume", str(shorter), "--set", "rounds=3"]) == 0
     assert federation.configs[-1]["set"] == "rounds=3"
-    assert "2 rounds become 3; the learning rate" in capsys.readouterr().out
+    assert "2 planned rounds are now 3; the learning rate" in capsys.readouterr().out
     extended = Run.open(shorter)
     assert extended.settings.rounds == 3 and rounds_done(extended) == 3
     losses = [[one["train_loss"] for one in Run.open(f).metrics()] for f in (longer, shorter)]

@@ -19,6 +19,7 @@ from fedivon_app.cli.parser import (
 )
 from fedivon_app.cli.paths import given_path, near
 from fedivon_app.cli.tables import ScoredRow, scores_table, way_of
+from fedivon_app.plurals import counted
 from fedivon_app.runs.folder import Run
 from fedivon_app.runs.personalise import personalise
 
@@ -57,7 +58,8 @@ def run(options: argparse.Namespace) -> int:
     )
     evaluation = fitted.run.settings.evaluation
     print(personal_table(fitted.scores, evaluation.samples, evaluation.scores))
-    examples = f"{fitted.num_train} training and {fitted.num_test} test examples"
+    tested = counted(fitted.num_test, "test example")
+    examples = f"{fitted.num_train:,} training and {tested}"
     print(f"\n{examples} of {near(options.data)}; {near(options.out)}")
     return 0
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from fedivon_app.core.scores import Score
 from fedivon_app.report import html, plots
+from fedivon_app.report.axes import POINTS
 from fedivon_app.report.html import Chapter, Unit
 from fedivon_app.report.results import PARTS, RunResults, number
 from fedivon_app.report.tracks import line_by_bytes, line_by_round
@@ -57,6 +58,7 @@ def _figures(
             x="round" if side == "rounds" else f"{unit.name} sent, both directions",
             y="",
             lines=lines,
+            least=POINTS if score.percent else None,
         )
         drawn.append(
             view.pictures(
