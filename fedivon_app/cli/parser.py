@@ -111,7 +111,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 
 def add_runs(parser: argparse.ArgumentParser, *, sweeps: bool = False) -> None:
     """Add one run or more; with `sweeps` the folder of a sweep stands for all runs inside."""
-    text = "a run's folder, or a sweep's for all runs inside" if sweeps else "a run's folder"
+    text = "a run's folder, or a sweep's folder for all runs in it" if sweeps else "a run's folder"
     parser.add_argument("run", nargs="+", type=given_path, metavar="RUN", help=text)
 
 
@@ -121,7 +121,7 @@ def add_checkpoint(parser: argparse.ArgumentParser) -> None:
         "--checkpoint",
         choices=("last", "best"),
         default="last",
-        help="the last one, or that of the best held-out round",
+        help="the last one, or the one with the best held-out score",
     )
 
 
@@ -132,7 +132,7 @@ def add_samples(parser: argparse.ArgumentParser, default: str) -> None:
 
 
 def add_folder(
-    parser: argparse.ArgumentParser, name: str, default: str, what: str = "where"
+    parser: argparse.ArgumentParser, name: str, default: str, what: str = "output folder"
 ) -> None:
     """Add a folder with a default in the current one."""
     text = f"{what} (default: ./{default})"
@@ -146,7 +146,7 @@ def add_simulation(parser: argparse.ArgumentParser, engine: str) -> None:
         "--engine",
         choices=("flower", "inline"),
         default=engine,
-        help="simulate with Flower's own engine, or faster with worker processes of our own; "
+        help="simulate with Flower's engine, or with faster worker processes of our own; "
         f"the numbers are the same (default: {engine})",
     )
 
@@ -154,8 +154,10 @@ def add_simulation(parser: argparse.ArgumentParser, engine: str) -> None:
 def add_launch(parser: argparse.ArgumentParser, engine: str = "flower") -> None:
     """Add where runs take place, and how much is shown of it."""
     add_simulation(parser, engine)
-    add_connection(parser, "run on this one's nodes, not on simulated ones ($FEDIVON_SUPERLINK)")
-    parser.add_argument("--verbose", action="store_true", help="show Flower's own log too")
+    add_connection(
+        parser, "run on the nodes of this SuperLink, not on simulated ones ($FEDIVON_SUPERLINK)"
+    )
+    parser.add_argument("--verbose", action="store_true", help="also show Flower's log")
 
 
 def add_connection(parser: argparse.ArgumentParser, superlink_help: str) -> None:
@@ -171,14 +173,14 @@ def add_connection(parser: argparse.ArgumentParser, superlink_help: str) -> None
         type=given_path,
         default=os.environ.get("FEDIVON_CA") or None,
         metavar="FILE",
-        help="its authority's ca.crt; none: no TLS",
+        help="the ca.crt of its authority; without it there is no TLS ($FEDIVON_CA)",
     )
 
 
 def add_start(parser: argparse.ArgumentParser) -> None:
     """Add the methods of runs that are to be started, and the place of their folders."""
     parser.add_argument(
-        "--strategy", nargs="+", metavar="NAME", help="other methods than the experiment's"
+        "--strategy", nargs="+", metavar="NAME", help="methods to use instead of the experiment's"
     )
     add_runs_folder(parser)
 

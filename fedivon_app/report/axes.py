@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from matplotlib.axis import Axis
+from matplotlib.axis import Axis, XAxis
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 LEAST = 0.1  # of its middle: an axis spans no less, so that what is nearly equal looks so
 POINTS = 2.0  # and one of percentages no less than this
-APART = {"x": 0.2, "y": 0.1}  # of the axis: ticks stand no closer
+SIDEWAYS = 0.2  # of the axis: ticks stand no closer, for their numbers are wider than high
+UPWARDS = 0.1
 STEPS = ((1,), (1, 3), (1, 2, 5))  # round numbers of each decade, ever more of them
 ENOUGH = 3  # ticks
 
@@ -43,7 +44,7 @@ def plain_log(axis: Axis) -> None:
         low = low / wider
         high = high * wider
         axis.set_view_interval(low, high, ignore=True)
-    apart = APART[axis.axis_name]
+    apart = SIDEWAYS if isinstance(axis, XAxis) else UPWARDS
     axis.set_major_locator(FixedLocator(log_ticks(low, high, apart)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
     axis.set_minor_locator(NullLocator())

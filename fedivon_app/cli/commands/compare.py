@@ -1,6 +1,6 @@
-"""Writes one page that compares runs.
+"""Writes a page that compares runs.
 
-Runs that differ in the seed alone are taken together.
+Runs that differ only in the seed are grouped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out",
         type=given_path,
         metavar="DIR",
-        help="where (default: the sweep's folder, or ./comparison)",
+        help="output folder (default: the sweep's folder, or ./comparison)",
     )
     parser.add_argument(
         "--names", nargs="+", metavar="NAME", help="what to call the runs (default: what differs)"

@@ -1,7 +1,7 @@
-"""Shows how an experiment's data are divided, and draws it.
+"""Shows how an experiment's data are divided among clients.
 
-Prints what the clients of a run get, by the same rule and seed, and draws the labels by client:
-the darker a cell, the more examples it stands for.
+Prints what the clients of a run would get, by the same rule and seed, and plots the labels of each
+client: the darker a cell, the more examples it stands for.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out",
         type=given_path,
         metavar="FILE",
-        help="the picture, as .png, .svg or .pdf (default: ./EXPERIMENT-labels.png)",
+        help="the plot, as .png, .svg or .pdf (default: ./EXPERIMENT-labels.png)",
     )
 
 

@@ -1,7 +1,7 @@
-"""Writes each site's part of an experiment's data to a file.
+"""Splits an experiment's data into one file per site.
 
-By the experiment's rule of partition, to DIR/NAME/site.npz: to try a deployment whose nodes have
-files of their own. What is there is kept.
+The files DIR/NAME/site.npz, split by the experiment's partition rule, are for trying out a
+deployment in which every node has its own file. Existing files are kept.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from fedivon_app.methods import settings_of
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes to its parser."""
     add_experiment(parser)
-    parser.add_argument("--site", nargs="+", required=True, metavar="NAME", help="who gets a part")
+    parser.add_argument(
+        "--site", nargs="+", required=True, metavar="NAME", help="names of the sites"
+    )
     add_folder(parser, "--to", "data")
 
 

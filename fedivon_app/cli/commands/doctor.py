@@ -1,6 +1,6 @@
 """Checks whether a site can take part, and says what to fix.
 
-Its exit status is 1 if something is to be fixed before the site can take part.
+The exit status is 1 if something must be fixed before the site can take part.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "experiment",
         nargs="?",
         metavar="EXPERIMENT",
-        help="a name in conf/experiment, which the data are to fit",
+        help="a name in conf/experiment that the data should fit",
     )
     add_overrides(parser)
     parser.add_argument("--data", type=given_path, metavar="FILE", help="the site's .npz file")
@@ -31,19 +31,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="the site's folder with node.key, node.pub and ca.crt",
     )
-    parser.add_argument("--superlink", metavar="HOST:PORT", help="what the SuperNode dials")
+    parser.add_argument(
+        "--superlink", metavar="HOST:PORT", help="the address that the SuperNode connects to"
+    )
     parser.add_argument(
         "--state",
         type=given_path,
         metavar="DIR",
-        help="where it keeps state (default: $FEDIVON_STATE)",
+        help="where the node keeps its state (default: $FEDIVON_STATE)",
     )
 
 
 def run(options: argparse.Namespace) -> int:
     """Print what each check finds, and return the exit status: 1 if one of them failed."""
     if options.experiment and not options.data:
-        raise SettingsError("say with --data FILE which data are to fit the experiment")
+        raise SettingsError("add --data FILE: the data that should fit the experiment")
     verdicts = set()
     for finding in examine(
         data=options.data,

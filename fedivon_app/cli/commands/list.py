@@ -1,7 +1,7 @@
-"""Lists runs: how far each is, and its last scores.
+"""Lists runs, their progress and their latest scores.
 
-Runs inside of sweeps are listed too, the newest last. A run that has not ended is running if it
-wrote something in the last minute (or three times its longest round), else unfinished.
+Runs inside sweeps are listed too, the newest last. A run that has not ended counts as running if it
+wrote something in the last minute (or in three times its longest round), otherwise as unfinished.
 """
 
 from __future__ import annotations

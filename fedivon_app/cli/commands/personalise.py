@@ -1,7 +1,7 @@
 """Fits a personal model to your own data.
 
-As one more round of the run's method would do it; your file has x_train, y_train, x_test and
-y_test. DIR is then a folder that `fedivon predict` takes. Your data stay where they are.
+The model is trained as in one more round of the run's method. Your file holds x_train, y_train,
+x_test and y_test, and is not sent anywhere. `fedivon predict` accepts DIR as a run.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_folder(parser, "--out", "personal")
     parser.add_argument(
-        "--epochs", type=positive_number, metavar="N", help="over your data (default: the run's)"
+        "--epochs",
+        type=positive_number,
+        metavar="N",
+        help="epochs over your data (default: the run's)",
     )
     parser.add_argument(
         "--learning-rate", type=rate, metavar="X", help="default: that of the run's first round"

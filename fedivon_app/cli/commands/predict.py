@@ -1,8 +1,7 @@
-"""Says what pictures show, and how sure the model is.
+"""Classifies images and says how certain the model is.
 
-Pictures of any format that Pillow reads are converted to the model's channels and resized
-(bilinear) to its height and width, all in the same way; an .npz file holds the inputs in an array x
-or x_test.
+Images can be in any format that Pillow reads; they are converted to the model's channels and
+resized (bilinear) to its height and width. An .npz file holds the inputs in an array x or x_test.
 """
 
 from __future__ import annotations
@@ -32,19 +31,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         type=given_path,
         metavar="FILE",
-        help="a picture, a folder of pictures, or an .npz file",
+        help="an image, a folder of images, or an .npz file",
     )
     parser.add_argument(
         "--samples",
         type=whole_number,
         default=64,
         metavar="N",
-        help="weight samples (default: 64); 0: at the mean",
+        help="weight samples (default: 64); 0 predicts at the mean",
     )
     parser.add_argument(
         "--confidence", type=share, default=0.0, metavar="P", help="abstain below this probability"
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -1,6 +1,6 @@
-"""Goes on with stopped runs from their last checkpoints.
+"""Continues stopped runs from their last checkpoints.
 
-A run that has done all its rounds is left as it is, unless it is given more: --set rounds=200.
+A run that is complete is left alone, unless you give it more rounds: --set rounds=200.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="NAME=VALUE",
-        help="settings that may change on the way, such as rounds=200",
+        help="settings that may change in mid-run, such as rounds=200",
     )
     add_launch(parser)
 
@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
         if done >= settings.rounds:
             print(
                 f"{near(folder)} is completed, with {done} of {settings.rounds} rounds done; "
-                f"`fedivon resume {near(folder)} --set rounds={2 * done}` would add some"
+                f"to add rounds: fedivon resume {near(folder)} --set rounds={2 * done}"
             )
             continue
         if not options.superlink:

@@ -1,4 +1,4 @@
-"""Runs an experiment, with several methods or seeds if asked."""
+"""Runs an experiment, with one or several methods and seeds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_experiment(parser)
     add_launch(parser)
     add_start(parser)
-    parser.add_argument("--seed", nargs="+", type=int, metavar="N", help="one run for each seed")
+    parser.add_argument("--seed", nargs="+", type=int, metavar="N", help="one run per seed")
 
 
 def run(options: argparse.Namespace) -> int:

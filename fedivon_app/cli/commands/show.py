@@ -1,6 +1,6 @@
-"""Prints the final scores of runs, and draws their curves.
+"""Prints the final scores of runs and plots their curves.
 
-In CSV and JSON scores have all their digits; Markdown and LaTeX show what the terminal does.
+CSV and JSON have the scores in full precision; Markdown and LaTeX round them like the terminal.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--plot",
         type=given_path,
         metavar="FILE",
-        help="draw the learning curves, as .png, .svg or .pdf",
+        help="plot the learning curves, as .png, .svg or .pdf",
     )
     parser.add_argument(
         "--width",
         choices=tuple(WIDTHS),
-        help="draw them for a paper, as wide as its column or its page",
+        help="size the plot for a paper: as wide as a column or a page",
     )
     parser.add_argument(
         "--names", nargs="+", metavar="NAME", help="what to call the runs (default: the strategies)"
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     if options.plot:
         format_of(options.plot)  # a wrong suffix is told before anything is read
     elif options.width or options.names:
-        raise SettingsError("--width and --names are for a picture: say where, with --plot FILE")
+        raise SettingsError("--width and --names apply to a plot: add --plot FILE")
     summaries = [summary_of(folder) for folder in options.run]
     print(summary_table(summaries, own_scores(options.run), options.format))
     if options.plot:

@@ -1,8 +1,8 @@
-"""Runs every combination of values, and compares them.
+"""Runs every combination of values and compares the results.
 
-Values are read as YAML and cut at the commas outside of brackets and quotes. The runs are made one
-after another in DIR/sweep-EXPERIMENT[-NAME]; the same command goes on where it was stopped, and
-keeps what is completed.
+Values are read as YAML and split at commas, except inside brackets and quotes. The runs are made
+one after another in DIR/sweep-EXPERIMENT[-NAME]; the same command continues where it was stopped
+and keeps the runs that are complete.
 """
 
 from __future__ import annotations
@@ -52,11 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the seeds 0 to N-1 (default: the experiment's)",
     )
     parser.add_argument(
-        "--name", metavar="NAME", help="added to the folder's name, for a second sweep"
+        "--name", metavar="NAME", help="added to the folder's name, for another sweep"
     )
-    parser.add_argument(
-        "--again-failed", action="store_true", help="run those again that failed by their own fault"
-    )
+    parser.add_argument("--again-failed", action="store_true", help="repeat the runs that failed")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -67,9 +65,7 @@ def run(options: argparse.Namespace) -> int:
     overrides = [*where.settings, *options.set, f"run.folder={folder}"]
     plans = plan_runs(options.experiment, axes, overrides, blame=True, remote=bool(where.superlink))
     for rule in unweighted_rules(axes, plans):
-        print(
-            f"the rule {rule} ignores the weights: it runs once, not once for each merge.weighting"
-        )
+        print(f"the rule {rule} ignores the weights: it runs once, not once per merge.weighting")
     check(plans, blame=True, remote=bool(where.superlink))
     with run_queue.alone_in(folder):
         steps = next_steps(plans, find([folder]), options.again_failed)

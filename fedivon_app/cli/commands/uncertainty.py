@@ -1,4 +1,4 @@
-"""Measures how sure a model is, on known and unknown data.
+"""Measures how certain a model is, on known and unknown data.
 
 Writes RUN/uncertainty.json and the run's page.
 """
@@ -24,13 +24,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_checkpoint(parser)
     add_run(parser)
     parser.add_argument(
-        "--ood", metavar="SOURCE", help="a data set that the model should not know, such as mnist"
+        "--ood", metavar="SOURCE", help="a data set that is unknown to the model, such as mnist"
     )
     parser.add_argument(
         "--ood-path",
         type=given_path,
         metavar="FILE",
-        help="the file or folder of the sources npz and image-folder",
+        help="its file or folder, for the sources npz and image-folder",
     )
     add_samples(parser, "evaluation.final_samples")
 
