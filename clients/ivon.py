@@ -67,7 +67,7 @@ class IvonSettings(OptimizerSettings):
     ess: float = Field(
         5000,
         gt=0,
-        le=1e30,
+        le=1e12,
         description="effective sample size, IVON's lambda: the calibration knob",
         json_schema_extra=search(log_range(500, 300_000)),
     )

@@ -12,7 +12,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedivon_app import logs
-from fedivon_app.core.errors import FedIvonError, RunError
+from fedivon_app.core.errors import DivergenceError, FedIvonError, RunError
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.report.pages import write_report
 from fedivon_app.runs.folder import Run
@@ -21,7 +21,8 @@ from fedivon_app.runs.uncertainty import assess
 from fedivon_app.server.begin_or_resume import Opened, open_run, rounds_of
 from fedivon_app.server.evaluation import Evaluator
 from fedivon_app.server.recorder import Recorder
-from fedivon_app.server.setup import prepare
+from fedivon_app.server.setup import ServerData, prepare
+from fedivon_app.server.unscaled import unscaled
 
 app = ServerApp()
 log = logging.getLogger("fedivon")
@@ -91,6 +92,9 @@ def do_rounds(grid: Grid, opened: Opened) -> None:
                 f"in {last} rounds there were never enough good replies to merge: "
                 "nothing was learned"
             )
+    except DivergenceError as error:
+        recorder.keep_last()
+        raise DivergenceError("; ".join([str(error), *_scale(prepared.data, settings)])) from None
     except RunError:
         recorder.keep_last()
         raise
@@ -104,6 +108,12 @@ def do_rounds(grid: Grid, opened: Opened) -> None:
         assess(run, predicted=evaluator.moments)
     _report(run)
     log.info("%s after round %d; run folder %s", status, last, run.folder)
+
+
+def _scale(data: ServerData, settings: AnySettings) -> list[str]:
+    """What is wrong with the scale of the data, as far as the server can see them."""
+    told = [unscaled(part.x, settings.data.scaling) for part in data.parts.values()]
+    return [text for text in told if text][:1]
 
 
 def last_round(settings: AnySettings, done: int) -> int:

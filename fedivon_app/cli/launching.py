@@ -8,6 +8,7 @@ from contextlib import closing
 
 from fedivon_app.cli.summaries import own_scores, summary_of, summary_table
 from fedivon_app.federation.run_queue import Launch, Where, launch, tell_failure
+from fedivon_app.plurals import counted
 from fedivon_app.runs.records import SUMMARY
 
 
@@ -47,4 +48,4 @@ def launch_all(runs: Sequence[Launch], where: Where) -> int:
 def _nodes(one: Launch, where: Where) -> str:
     if where.superlink:
         return f"the nodes of {where.superlink}"
-    return f"{one.settings.data.clients} simulated clients"
+    return counted(one.settings.data.clients or 0, "simulated client")

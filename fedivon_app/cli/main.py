@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import signal
 import sys
@@ -12,17 +13,19 @@ from types import FrameType
 from fedivon_app.cli.commands import command_of
 from fedivon_app.cli.parser import command_in, parse
 from fedivon_app.core.errors import FedIvonError, FlowerError, UserError
+from fedivon_app.runs.status import RunInterrupted
 
 INTERRUPTED = 130  # as a shell reports a process that Ctrl-C ended
+READER_GONE = 141  # and one that wrote to a pipe which nobody reads
 RESUMABLE = ("run", "resume")  # commands of which every run can be gone on with by itself
-RESUME = "`fedivon resume RUN` goes on from the last checkpoint"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the command line says, and return the exit status.
 
     The status is 2 where what was asked for cannot be, or Flower does not do it, and 1 where
-    something that was begun failed. Such errors are told in lines of their own, with no traceback.
+    something that was begun failed. Such errors are told in lines of their own, with no traceback,
+    and so is what the disk refuses.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     exit_on_signals()
@@ -33,11 +36,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for line in str(error).splitlines():
             print(f"fedivon: {line}", file=sys.stderr)
         return 2 if isinstance(error, UserError | FlowerError) else 1
-    except KeyboardInterrupt:
-        again = f"go on with: {shlex.join(['fedivon', *words])}"
-        hint = RESUME if command_in(words) in RESUMABLE else again
-        print(f"\nfedivon: interrupted; {hint}", file=sys.stderr)
+    except BrokenPipeError:  # whoever read the output has gone, as in `fedivon list | head`
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for the flush at the exit
+        return READER_GONE
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"fedivon: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt as stop:
+        again = shlex.join(["fedivon", *_words_again(words, stop)])
+        print(f"\nfedivon: interrupted; go on with: {again}", file=sys.stderr)
         return INTERRUPTED
+
+
+def _words_again(words: list[str], stop: KeyboardInterrupt) -> list[str]:
+    """The command that goes on: with the run that was stopped, or all over again.
+
+    A sweep and its like find what they have done; a run without a folder has done nothing yet.
+    """
+    command = command_in(words)
+    if command not in RESUMABLE or not isinstance(stop, RunInterrupted):
+        return words
+    options = parse(words)
+    if not (options.superlink or stop.folder.is_dir()):
+        return words
+    given = {"--superlink": options.superlink, "--ca": options.ca}
+    rest = [str(word) for name, value in given.items() if value for word in (name, value)]
+    return ["resume", str(stop.folder), *rest]
 
 
 def exit_on_signals() -> None:

@@ -6,10 +6,12 @@ import argparse
 import math
 import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TypeVar
 
+import fedivon_app
 from fedivon_app.cli.commands import COMMANDS, command_of
+from fedivon_app.cli.paths import given_path
+from fedivon_app.runs.version import commit, version_text
 
 Number = TypeVar("Number", int, float)
 
@@ -20,6 +22,18 @@ class CommandHelp(argparse.HelpFormatter):
     def __init__(self, prog: str):
         super().__init__(prog, max_help_position=28)
         self._action_max_length = 15  # argparse does not count the indent of commands
+
+
+class ShowVersion(argparse.Action):
+    """Prints the version, which is looked up only here, and exits."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None):
+        super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *given: object) -> None:
+        """Print it."""
+        print(version_text(fedivon_app.__version__, commit()))
+        parser.exit()
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
@@ -63,6 +77,7 @@ def parser_of(command: str | None = None) -> argparse.ArgumentParser:
         description="Federated learning with Gaussian posteriors.",
         formatter_class=CommandHelp,
     )
+    parser.add_argument("--version", action=ShowVersion, help="print version and commit, and exit")
     commands = parser.add_subparsers(required=True, dest="command", metavar="COMMAND")
     for name, line in COMMANDS.items():
         own = commands.add_parser(name, help=line, formatter_class=CommandHelp)
@@ -76,23 +91,28 @@ def parser_of(command: str | None = None) -> argparse.ArgumentParser:
 def add_experiment(parser: argparse.ArgumentParser) -> None:
     """Add an experiment and the settings that are to differ from it."""
     parser.add_argument("experiment", metavar="EXPERIMENT", help="a name in conf/experiment")
+    add_overrides(parser)
+    parser.add_argument(
+        "--set-file", type=given_path, metavar="FILE", help="overrides from a YAML file; --set wins"
+    )
+
+
+def add_overrides(parser: argparse.ArgumentParser) -> None:
+    """Add settings that are to differ from an experiment's."""
     parser.add_argument(
         "--set", nargs="+", default=[], metavar="NAME=VALUE", help="overrides by dotted name"
-    )
-    parser.add_argument(
-        "--set-file", type=Path, metavar="FILE", help="overrides from a YAML file; --set wins"
     )
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
     """Add one run."""
-    parser.add_argument("run", metavar="RUN", help="a run's folder")
+    parser.add_argument("run", type=given_path, metavar="RUN", help="a run's folder")
 
 
 def add_runs(parser: argparse.ArgumentParser, *, sweeps: bool = False) -> None:
     """Add one run or more; with `sweeps` the folder of a sweep stands for all runs inside."""
-    text = "a run's folder, or a sweep's for all runs inside" if sweeps else "a run's folder"
-    parser.add_argument("run", nargs="+", metavar="RUN", help=text)
+    text = "a run's folder, or a sweep's folder for all runs in it" if sweeps else "a run's folder"
+    parser.add_argument("run", nargs="+", type=given_path, metavar="RUN", help=text)
 
 
 def add_checkpoint(parser: argparse.ArgumentParser) -> None:
@@ -101,7 +121,7 @@ def add_checkpoint(parser: argparse.ArgumentParser) -> None:
         "--checkpoint",
         choices=("last", "best"),
         default="last",
-        help="the last one, or that of the best held-out round",
+        help="the last one, or the one with the best held-out score",
     )
 
 
@@ -112,21 +132,21 @@ def add_samples(parser: argparse.ArgumentParser, default: str) -> None:
 
 
 def add_folder(
-    parser: argparse.ArgumentParser, name: str, default: str, what: str = "where"
+    parser: argparse.ArgumentParser, name: str, default: str, what: str = "output folder"
 ) -> None:
     """Add a folder with a default in the current one."""
     text = f"{what} (default: ./{default})"
-    parser.add_argument(name, type=Path, default=Path(default), metavar="DIR", help=text)
+    parser.add_argument(name, type=given_path, default=default, metavar="DIR", help=text)
 
 
 def add_simulation(parser: argparse.ArgumentParser, engine: str) -> None:
     """Add how runs are simulated; `engine` is the default."""
-    parser.add_argument("--cpus", type=float, default=1, help="CPUs for each simulated client")
+    parser.add_argument("--cpus", type=rate, default=1.0, help="CPUs for each simulated client")
     parser.add_argument(
         "--engine",
         choices=("flower", "inline"),
         default=engine,
-        help="simulate with Flower's own engine, or faster with worker processes of our own; "
+        help="simulate with Flower's engine, or with faster worker processes of our own; "
         f"the numbers are the same (default: {engine})",
     )
 
@@ -134,8 +154,10 @@ def add_simulation(parser: argparse.ArgumentParser, engine: str) -> None:
 def add_launch(parser: argparse.ArgumentParser, engine: str = "flower") -> None:
     """Add where runs take place, and how much is shown of it."""
     add_simulation(parser, engine)
-    add_connection(parser, "run on this one's nodes, not on simulated ones ($FEDIVON_SUPERLINK)")
-    parser.add_argument("--verbose", action="store_true", help="show Flower's own log too")
+    add_connection(
+        parser, "run on the nodes of this SuperLink, not on simulated ones ($FEDIVON_SUPERLINK)"
+    )
+    parser.add_argument("--verbose", action="store_true", help="also show Flower's log")
 
 
 def add_connection(parser: argparse.ArgumentParser, superlink_help: str) -> None:
@@ -146,24 +168,26 @@ def add_connection(parser: argparse.ArgumentParser, superlink_help: str) -> None
         metavar="HOST:PORT",
         help=superlink_help,
     )
-    authority = os.environ.get("FEDIVON_CA")
     parser.add_argument(
         "--ca",
-        type=Path,
-        default=Path(authority) if authority else None,
+        type=given_path,
+        default=os.environ.get("FEDIVON_CA") or None,
         metavar="FILE",
-        help="its authority's ca.crt; none: no TLS",
+        help="the ca.crt of its authority; without it there is no TLS ($FEDIVON_CA)",
     )
 
 
 def add_start(parser: argparse.ArgumentParser) -> None:
     """Add the methods of runs that are to be started, and the place of their folders."""
     parser.add_argument(
-        "--strategy", nargs="+", metavar="NAME", help="other methods than the experiment's"
+        "--strategy", nargs="+", metavar="NAME", help="methods to use instead of the experiment's"
     )
-    parser.add_argument(
-        "--runs", default="runs", metavar="DIR", help="where run folders are made (default: ./runs)"
-    )
+    add_runs_folder(parser)
+
+
+def add_runs_folder(parser: argparse.ArgumentParser) -> None:
+    """Add the place of the folders of runs that are to be started."""
+    add_folder(parser, "--runs", "runs", "where run folders are made")
 
 
 def number_type(

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedivon_app.cli.tables import WAYS, ScoredRow, scores_table, way_of
+from fedivon_app.cli.table_formats import FORMS
+from fedivon_app.cli.tables import WAYS, ScoredRow, columns_of, scores_table, way_of
 from fedivon_app.core.client_scores import PLACES
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.runs.records import read_settings, read_summary
 
+WORDS = ("experiment", "strategy", "seed", "round", "model")
 # The parts of the data that models are scored on, and what a table adds to a model's name for it.
 SCORED_ON = {"test": "", **dict.fromkeys(PLACES.values(), ", clients' test parts")}
 
@@ -47,16 +49,19 @@ def own_scores(folders: Iterable[Path]) -> list[str]:
     return list(dict.fromkeys(paths))
 
 
-def summary_table(summaries: Iterable[Mapping[str, Any]], own: Iterable[str] = ()) -> str:
+def summary_table(
+    summaries: Iterable[Mapping[str, Any]], own: Iterable[str] = (), form: str = "text"
+) -> str:
     """Return a table with a line for every run, model and way of predicting.
 
     A run's global model (GM) is shown after the last round and at the best held-out round, its
     clients' personal models (PM) after the last; each at the mean and by Monte Carlo. `own` are the
-    import paths of scores that the runs had of their own.
+    import paths of scores that the runs had of their own, and `form` is a name in FORMS.
     """
     rows = [row for summary in summaries for row in _rows(summary)]
-    words = ("experiment", "strategy", "seed", "round", "model")
-    return scores_table(words, rows, own=own)
+    if form == "text":
+        return scores_table(WORDS, rows, own=own)
+    return FORMS[form](WORDS, rows, columns_of(rows, own))
 
 
 def _rows(summary: Mapping[str, Any]) -> Iterator[ScoredRow]:

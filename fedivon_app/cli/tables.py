@@ -8,6 +8,7 @@ from statistics import mean, stdev
 from typing import Any, Self
 
 from fedivon_app.core.scores import SCORES, Score, known_scores
+from fedivon_app.plurals import counted
 
 WAYS = ("mean", "mc")  # how a model predicts: at its mean, and by Monte Carlo
 MISSING = "-"
@@ -89,11 +90,16 @@ def scores_table(
     The first `left` columns stand to the left, or without it all `words`. Without `columns` all
     scores that the rows have are shown; `own` is as in `ScoreColumns.of`.
     """
-    shown = columns or ScoreColumns.of((values for row in rows for values in row.scores), own)
+    shown = columns or columns_of(rows, own)
     lines = [[*words, *shown.headings, *rest]]
     for row in rows:
         lines.append([*row.words, *shown.cells(row.scores), *row.rest])
     return layout(lines, words=len(words) if left is None else left)
+
+
+def columns_of(rows: Iterable[ScoredRow], own: Iterable[str] = ()) -> ScoreColumns:
+    """Return columns for all scores that the rows have; `own` is as in `ScoreColumns.of`."""
+    return ScoreColumns.of((values for row in rows for values in row.scores), own)
 
 
 def heading_of(score: Score) -> str:
@@ -103,7 +109,9 @@ def heading_of(score: Score) -> str:
 
 def way_of(way: str, samples: int | None, model: str = "GM") -> str:
     """Return how a model predicts, in words such as `GM at the mean` or `PM, 64 samples`."""
-    return f"{model} at the mean" if way == "mean" else f"{model}, {samples} samples"
+    return (
+        f"{model} at the mean" if way == "mean" else f"{model}, {counted(samples or 0, 'sample')}"
+    )
 
 
 def _cell(score: Score, values: Sequence[float]) -> str:

@@ -22,10 +22,15 @@ from enum import StrEnum
 from http.client import HTTPConnection, HTTPSConnection
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedivon_app.clients.state import default_root
 from fedivon_app.core.errors import DataError
 from fedivon_app.core.text import one_line
+from fedivon_app.plurals import counted
+
+if TYPE_CHECKING:
+    from fedivon_app.datasets.base import Source
 
 GIGABYTE = 2**30
 # Seconds by which a node's clock may differ: Flower refuses what is signed outside of them.
@@ -52,19 +57,32 @@ class Finding:
     remedy: str = ""
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """What an experiment wants of a site's data: the shape of an input, and classes at most."""
+
+    experiment: str
+    shape: tuple[int, ...]
+    num_classes: int
+
+
 def examine(
     data: Path | None = None,
     keys: Path | None = None,
     superlink: str | None = None,
     state: Path | None = None,
+    wanted: Wanted | None = None,
 ) -> Iterator[Finding]:
-    """Make all checks that what is given allows; a check that fails by itself is a finding too."""
+    """Make all checks that what is given allows; a check that fails by itself is a finding too.
+
+    `wanted` is what the data are to fit.
+    """
     checks: dict[str, Callable[[], Iterator[Finding]]] = {
         "environment": _environment,
         "state": lambda: _state(state or default_root()),
     }
     if data:
-        checks["data"] = lambda: _data(data)
+        checks["data"] = lambda: _data(data, wanted)
     if keys:
         checks["keys"] = lambda: _keys(keys)
     if superlink:
@@ -148,7 +166,7 @@ def _state(root: Path) -> Iterator[Finding]:
         yield _warning("state", found, remedy)
 
 
-def _data(path: Path) -> Iterator[Finding]:
+def _data(path: Path, wanted: Wanted | None) -> Iterator[Finding]:
     from fedivon_app.datasets.npz import npz
 
     try:
@@ -156,15 +174,41 @@ def _data(path: Path) -> Iterator[Finding]:
     except (DataError, OSError) as error:
         yield _failure("data", str(error), "docs/data.md says what the arrays of the file are")
         return
-    counts = f"{len(source.y_train)} examples to train with, {len(source.y_test)} to test with"
-    yield _ok("data", f"{path}: {counts}, shape {source.shape}, {source.num_classes} classes")
+    train = counted(len(source.y_train), "example")
+    counts = f"{train} to train with, {len(source.y_test):,} to test with"
+    classes = counted(source.num_classes, "class", "classes")
+    yield _ok("data", f"{path}: {counts}, shape {source.shape}, {classes}")
+    if wanted is not None:
+        yield from _fits(source, wanted)
     if not len(source.y_test):
         remedy = "add x_test and y_test to see how good the models are here"
         yield _warning("data", "no test examples", remedy)
     missing = sorted(set(range(source.num_classes)) - set(source.y_train.tolist()))
     if missing:
-        found = f"no training examples of {len(missing)} classes, such as {missing[0]}"
+        classes = counted(len(missing), "class", "classes")
+        found = f"no training examples of {classes}, such as {missing[0]}"
         yield _ok("data", found)
+
+
+def _fits(source: Source, wanted: Wanted) -> Iterator[Finding]:
+    """Whether a site's data fit an experiment, by the rules of the roll call."""
+    name = wanted.experiment
+    good = source.shape == wanted.shape
+    if not good:
+        yield _failure(
+            "data",
+            f"inputs have shape {source.shape}, and {name} takes {wanted.shape}",
+            "write the file in that shape, or agree with the server on another data.shape",
+        )
+    if source.num_classes > wanted.num_classes:
+        good = False
+        yield _failure(
+            "data",
+            f"there are {source.num_classes} classes, and {name} has {wanted.num_classes}",
+            "labels count from 0: correct them, or agree on another data.num_classes",
+        )
+    if good:
+        yield _ok("data", f"they fit {name}: shape {wanted.shape}, {wanted.num_classes} classes")
 
 
 def _keys(place: Path) -> Iterator[Finding]:

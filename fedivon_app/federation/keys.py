@@ -13,7 +13,6 @@ alone.
 from __future__ import annotations
 
 import ipaddress
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -27,6 +26,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.files import write_bytes
+from fedivon_app.core.text import one_line
+from fedivon_app.federation.site_files import check_names
 
 AUTHORITY_YEARS = 10
 SERVER_DAYS = 397
@@ -51,11 +52,7 @@ def make_keys(
     The server's certificate is made anew where it lacks a host or ends within a month.
     """
     now = now or datetime.now(UTC)
-    for site in sites:
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", site):
-            raise SettingsError(
-                f"the site's name {site!r} is to be a folder's: letters, digits, '.', '_' and '-'"
-            )
+    check_names(sites)
     made: list[Path] = []
     began_before = (folder / "server" / "ca.crt").is_file()
     kept_elsewhere = began_before and not (folder / "authority").is_dir()
@@ -181,7 +178,10 @@ def _make_site(place: Path) -> list[Path]:
         new = ec.generate_private_key(ec.SECP384R1())
         secret = _pem(new, serialization.PrivateFormat.OpenSSH)
         made.append(write_bytes(private, secret, secret=True))
-    key = serialization.load_ssh_private_key(private.read_bytes(), None)
+    try:
+        key = serialization.load_ssh_private_key(private.read_bytes(), None)
+    except (ValueError, TypeError) as error:
+        raise SettingsError(f"{private} is no private key: {one_line(error)}") from None
     text = key.public_key().public_bytes(
         serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
     )
@@ -229,11 +229,17 @@ def _hosts(certificate: x509.Certificate) -> set[str]:
 
 
 def _read(path: Path) -> x509.Certificate:
-    return x509.load_pem_x509_certificate(path.read_bytes())
+    try:
+        return x509.load_pem_x509_certificate(path.read_bytes())
+    except ValueError as error:
+        raise SettingsError(f"{path} is no certificate: {one_line(error)}") from None
 
 
 def _key(path: Path) -> SigningKey:
-    key = serialization.load_pem_private_key(path.read_bytes(), None)
+    try:
+        key = serialization.load_pem_private_key(path.read_bytes(), None)
+    except (ValueError, TypeError) as error:
+        raise SettingsError(f"{path} is no private key: {one_line(error)}") from None
     if not isinstance(key, SigningKey):
         raise SettingsError(f"{path} is no elliptic or RSA key: the certificates here are of such")
     return key

@@ -17,10 +17,10 @@ from fedivon_app.core.settings import AnySettings
 from fedivon_app.core.text import duration
 from fedivon_app.federation.local_federation import Federation
 from fedivon_app.federation.superlink import RunEnd, RunMaker, SuperLink
-from fedivon_app.runs.fingerprint import commit
 from fedivon_app.runs.folder import named_folder, reserved_folder
 from fedivon_app.runs.plan import Action, Step, left
-from fedivon_app.runs.status import RunStatus
+from fedivon_app.runs.status import RunInterrupted, RunStatus
+from fedivon_app.runs.version import commit
 
 Engine = Literal["flower", "inline"]
 Ended = Callable[[int, Path | None], None]
@@ -98,12 +98,15 @@ def launch(
             began = time.monotonic()
             with _folder_of(one, where) as folder:
                 new = {} if "resume" in one.config else {"folder": str(folder)}
-                end = federation.run(
-                    config={**one.config, **new, **code},
-                    nodes=one.settings.data.clients,
-                    cpus=where.cpus,
-                    show=show,
-                )
+                try:
+                    end = federation.run(
+                        config={**one.config, **new, **code},
+                        nodes=one.settings.data.clients,
+                        cpus=where.cpus,
+                        show=show,
+                    )
+                except KeyboardInterrupt:
+                    raise RunInterrupted(folder.expanduser()) from None
             there = where.superlink or folder.is_dir()
             yield Outcome(
                 folder=folder.expanduser() if there else None,

@@ -5,7 +5,8 @@ The command `fedivon deal` writes them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.files import written_aside
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.datasets.loading import division
+from fedivon_app.plurals import counted
 
 NAME = "site.npz"
 
@@ -25,6 +27,15 @@ class SiteFile:
 
     path: Path
     text: str
+
+
+def check_names(sites: Iterable[str]) -> None:
+    """Raise a SettingsError for a name that cannot be that of a site's folder."""
+    for site in sites:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", site):
+            raise SettingsError(
+                f"the site's name {site!r} is to be a folder's: letters, digits, '.', '_' and '-'"
+            )
 
 
 def write_site_files(
@@ -38,6 +49,7 @@ def write_site_files(
         raise SettingsError(
             "data.source is `nodes`: the data of such an experiment are at its sites already"
         )
+    check_names(sites)
     if len(set(sites)) < len(sites):
         raise SettingsError(f"a site is named twice: {', '.join(sites)}")
     divided = division(settings.data, len(sites), settings.seed)
@@ -57,4 +69,5 @@ def write_site_files(
                 x_test=source.x_test[test],
                 y_test=source.y_test[test],
             )
-        yield SiteFile(path, f"{len(train)} examples to train with, {len(test)} to test with")
+        examples = counted(len(train), "example")
+        yield SiteFile(path, f"{examples} to train with, {len(test):,} to test with")

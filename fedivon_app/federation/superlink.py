@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -28,14 +27,17 @@ from flwr.supercore.control import ControlHttpClient
 from fedivon_app.core.errors import FlowerError
 from fedivon_app.core.text import one_line
 from fedivon_app.federation.bundle import app_root, copy_app, working_folder
+from fedivon_app.federation.flower_words import own_words, plain, unboxed
+from fedivon_app.federation.tls import tls_hint
 from fedivon_app.logs import MARK
 from fedivon_app.runs.status import RunStatus
 
 RunConfig = Mapping[str, str | bool | int | float]
 BIN = Path(sys.executable).parent
 PATIENCE = 120  # seconds for which a SuperLink may be away while a run is followed
+PLACES = ("FEDIVON_DATA", "FEDIVON_STATE")  # folders that the environment may name
+UNREACHABLE = "Connection to the SuperLink is unavailable"  # how `flwr` begins to say so
 FINISHED = "finished"  # Flower's word for a run that has ended, however it did
-FLOWERS_WORDS = "Simulation failed with exception: "  # stand before a run's own
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,7 @@ class SuperLink:
         (home / "config.toml").write_text(f'[superlink]\ndefault = "here"\n\n{connection}')
         self.environment = {
             **os.environ,
+            **_absolute_places(),
             "FLWR_HOME": str(home),
             "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
             "FLWR_TELEMETRY_ENABLED": "0",
@@ -104,7 +107,7 @@ class SuperLink:
 
     def register(self, public_key: Path, name: str) -> None:
         """Admit the node that has this key."""
-        words = ["supernode", "register", str(public_key), "here", "--name", name]
+        words = ["supernode", "register", str(public_key.absolute()), "here", "--name", name]
         self._flwr([*words, "--format", "json"])
 
     def unregister(self, node: int) -> None:
@@ -160,7 +163,7 @@ class SuperLink:
         status = RunStatus(told.sub_status)
         if status is RunStatus.COMPLETED:
             return RunEnd(status)
-        why = told.details.removeprefix(FLOWERS_WORDS)
+        why = own_words(told.details)
         return RunEnd(status, why or f"{FINISHED}:{status}")
 
     @contextmanager
@@ -180,7 +183,8 @@ class SuperLink:
             with closing(client):
                 yield client
         except Exception as error:
-            raise FlowerError(f"the SuperLink at {self.address} does not answer: {error}") from None
+            why = tls_hint(self.address, self.ca) or unboxed(str(error))
+            raise FlowerError(f"the SuperLink at {self.address} does not answer: {why}") from None
 
     def _patiently(self, run_id: str) -> RunEnd | None:
         """Ask also where the SuperLink is away for a while: its run may go on without us."""
@@ -210,7 +214,7 @@ class SuperLink:
             seen = part.latest_timestamp
             for line in lines:
                 if MARK in line or self.verbose:
-                    show(_plain(line.split(MARK, 1)[-1].rstrip()))
+                    show(plain(line.split(MARK, 1)[-1].rstrip()))
         return seen
 
     def _stream(self, run_id: str, after: float) -> Iterator[StreamLogsResponse]:
@@ -235,9 +239,16 @@ class SuperLink:
         except ValueError:
             answer = {"success": False, "error-message": done.stderr or done.stdout}
         if not answer.get("success"):
-            raise FlowerError(f"`flwr {words[0]}` failed: {one_line(answer.get('error-message'))}")
+            why = one_line(unboxed(str(answer.get("error-message"))))
+            if UNREACHABLE in why and (hint := tls_hint(self.address, self.ca)):
+                raise FlowerError(f"the SuperLink at {self.address} does not answer: {hint}")
+            raise FlowerError(f"`flwr {words[0]}` failed: {why}")
         return answer
 
 
-def _plain(text: str) -> str:
-    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+def _absolute_places() -> dict[str, str]:
+    """The folders that the environment names, for Flower's processes have a folder of their own."""
+    given = {name: os.environ.get(name) for name in PLACES}
+    return {
+        name: str(Path(place).expanduser().absolute()) for name, place in given.items() if place
+    }

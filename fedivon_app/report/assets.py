@@ -102,6 +102,7 @@ details > :not(summary) { margin: 0; padding: 0 1rem 1rem }
 pre { margin: 0; padding: .9rem 1rem; overflow: auto; max-height: 34rem; background: var(--tint);
   border-radius: 6px; font: .84rem/1.55 ui-monospace, "SF Mono", Menlo, Consolas, monospace;
   white-space: pre-wrap }
+.live .code pre { padding-right: 6.5rem }
 .code button { position: absolute; top: .5rem; right: .5rem; padding: .1rem .6rem;
   border: 1px solid var(--rule); border-radius: 5px; background: var(--paper); color: var(--muted);
   font: inherit; font-size: .8rem; cursor: pointer }
@@ -112,7 +113,11 @@ footer { margin-top: 4rem; padding-top: 1rem; border-top: 1px solid var(--rule) 
   section { margin-top: 3rem }
   th:first-child, td:first-child { max-width: 9.5rem }
 }
-@media print { .switch > div { display: block } .code button { display: none } }
+@media print {
+  .live .code pre { padding-right: 1rem }
+  .switch > div { display: block }
+  .code button { display: none }
+}
 """
 )
 

@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from fedivon_app.report.axes import ticks
 from fedivon_app.report.panel_plot import TITLE, TITLE_LINES, columns_of
-from fedivon_app.report.plots import ticks
 from fedivon_app.report.style import COLOURS, MUTED, styled
 
 WIDTH = 3.3  # of a panel, in inches

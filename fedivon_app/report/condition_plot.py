@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from fedivon_app.report.axes import ticks
 from fedivon_app.report.plots import (
     BOTTOM,
     LEFT,
@@ -20,7 +21,6 @@ from fedivon_app.report.plots import (
     draw_line,
     panel,
     series_id,
-    ticks,
 )
 from fedivon_app.report.style import MUTED, look, styled
 

@@ -1,4 +1,4 @@
-"""Figures as files: SVG for the inside of a page, in light and dark, and PNG beside it."""
+"""Figures as files: in a page as SVG, in light and dark, beside it as PNG, alone by the suffix."""
 
 from __future__ import annotations
 
@@ -12,8 +12,34 @@ from pathlib import Path
 import matplotlib
 from matplotlib.figure import Figure
 
+from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.files import written_aside
-from fedivon_app.report.style import STYLE, VARIABLES, Key, add_legend
+from fedivon_app.report.style import ALONE, STYLE, VARIABLES, Key, add_legend
+
+FORMATS = ("png", "svg", "pdf")
+DOTS_PER_INCH = 160  # of a picture that stands alone
+
+
+def format_of(path: Path) -> str:
+    """Return the format that a figure's file has by its suffix; others are a SettingsError."""
+    form = path.suffix.removeprefix(".").lower()
+    if form not in FORMATS:
+        known = ", ".join(f".{name}" for name in FORMATS[:-1])
+        raise SettingsError(
+            f"{path}: a figure's file ends in {known} or .{FORMATS[-1]}, not in {path.suffix!r}"
+        )
+    return form
+
+
+def write_figure(figure: Figure, path: Path) -> Path:
+    """Write a figure in the format that the file's suffix names, and return its path.
+
+    Its fonts are in the file, so that it looks the same wherever it is printed.
+    """
+    form = format_of(path)
+    with matplotlib.rc_context({**STYLE, **ALONE}), written_aside(path) as aside:
+        figure.savefig(aside, format=form, dpi=DOTS_PER_INCH, facecolor="white")
+    return path
 
 
 def svg(figure: Figure, name: str, title: str) -> str:

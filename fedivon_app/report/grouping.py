@@ -14,6 +14,7 @@ import yaml
 from fedivon_app.core.compose import flat
 from fedivon_app.core.errors import UserError
 from fedivon_app.core.settings import AnySettings
+from fedivon_app.plurals import counted
 from fedivon_app.report.results import RunResults
 from fedivon_app.report.style import Key
 from fedivon_app.runs.status import RunStatus
@@ -81,7 +82,8 @@ def grouped(results: Sequence[RunResults], names: Sequence[str] | None = None) -
         labels = Labels(list(names))
     else:
         raise UserError(
-            f"{len(names)} names for {len(results)} runs in {len(members)} groups: "
+            f"{counted(len(names), 'name')} for {counted(len(results), 'run')} in "
+            f"{counted(len(members), 'group')}: "
             "give one for each run or each group"
         )
     groups = [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -14,15 +13,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from fedivon_app.core.errors import SettingsError
-from fedivon_app.core.files import written_aside
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.datasets.loading import Division, classes, division
+from fedivon_app.report.axes import ticks
 from fedivon_app.report.panel_plot import round_numbers
-from fedivon_app.report.plots import ticks
 from fedivon_app.report.style import COLOURS, INK, styled
 
-FORMATS = ("png", "svg", "pdf")
-DOTS_PER_INCH = 160
 # One example is told from none on a white page, and the colours' lightness falls evenly.
 SHADES = LinearSegmentedColormap.from_list("examples", ("#c6d3f7", COLOURS[0], "#0d1638"))
 NAMED = 40  # labels at most that are named one by one
@@ -130,25 +126,6 @@ def label_figure(counts: np.ndarray, class_names: Sequence[str] | None, title: s
     bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     bar.ax.yaxis.set_minor_locator(NullLocator())
     return figure
-
-
-def write_figure(figure: Figure, path: Path) -> Path:
-    """Write a figure in the format that the file's suffix names, and return its path."""
-    form = format_of(path)
-    with written_aside(path) as aside:
-        figure.savefig(aside, format=form, dpi=DOTS_PER_INCH, facecolor="white")
-    return path
-
-
-def format_of(path: Path) -> str:
-    """Return the format that a figure's file has by its suffix; others are a SettingsError."""
-    form = path.suffix.removeprefix(".").lower()
-    if form not in FORMATS:
-        known = ", ".join(f".{name}" for name in FORMATS[:-1])
-        raise SettingsError(
-            f"{path}: a figure's file ends in {known} or .{FORMATS[-1]}, not in {path.suffix!r}"
-        )
-    return form
 
 
 def _name_labels(axes: Axes, labels: int, class_names: Sequence[str] | None) -> None:

@@ -12,10 +12,12 @@ import numpy as np
 from fedivon_app.core.errors import UserError
 from fedivon_app.core.files import write_text
 from fedivon_app.core.settings import AnySettings
-from fedivon_app.report import figure_files, html, plots
+from fedivon_app.plurals import counted
+from fedivon_app.report import html, plots
 from fedivon_app.report.chapters import written_chapters
-from fedivon_app.report.figure_files import Pictures
+from fedivon_app.report.figure_files import Pictures, write_figure
 from fedivon_app.report.grouping import Group, grouped
+from fedivon_app.report.learning_plot import Panel, learning
 from fedivon_app.report.results import WAYS, RunResults, number, scores_held
 from fedivon_app.report.style import Key
 from fedivon_app.report.view import PageView
@@ -41,8 +43,8 @@ def write_report(run: Run) -> Path:
         alert=f"{results.status}: {results.detail}" if results.detail else "",
         chapters=written_chapters(view),
         foot=(
-            f"From the files in {run.folder.name}; the figures lie beside this page, as PNG, "
-            "in plots."
+            f"Run with {results.made_by}. From the files in {run.folder.name}; the figures lie "
+            "beside this page, as PNG, in plots."
         ),
     )
     return write_text(run.folder / "report.html", text)
@@ -67,9 +69,15 @@ def write_comparison(
         facts=_facts_of_groups(grouping.groups),
         alert="",
         chapters=written_chapters(view),
-        foot="The figures lie beside this page, as PNG, in plots.",
+        foot=f"Run with {_makers(grouping.groups)}. The figures lie beside this page, as PNG, "
+        "in plots.",
     )
     return write_text(folder / "compare.html", text)
+
+
+def _makers(groups: Sequence[Group]) -> str:
+    """What the runs were made with, each version once."""
+    return "; ".join(dict.fromkeys(run.made_by for group in groups for run in group.members))
 
 
 def _facts_of_run(results: RunResults) -> list[str]:
@@ -77,14 +85,14 @@ def _facts_of_run(results: RunResults) -> list[str]:
     dropped = sum(len(record.get("dropped") or ()) for record in results.rounds)
     return [
         results.status,
-        f"{results.last_round} of {settings.rounds} rounds",
+        f"{results.last_round} of {counted(settings.rounds, 'round')}",
         _data(settings),
         _model(settings),
         settings.strategy,
         f"seed {settings.seed}",
         html.exact_duration(results.seconds),
         f"{html.size(results.bytes_sent)} sent",
-        *([f"{dropped} replies dropped"] if dropped else []),
+        *([f"{counted(dropped, 'reply', 'replies')} dropped"] if dropped else []),
     ]
 
 
@@ -92,9 +100,9 @@ def _facts_of_groups(groups: Sequence[Group]) -> list[str]:
     runs = [run for group in groups for run in group.members]
     failed = sum(run.status == RunStatus.FAILED for run in runs)
     return [
-        _count(len(runs), "run"),
-        _count(len(groups), "group"),
-        _count(len({run.settings.seed for run in runs}), "seed"),
+        counted(len(runs), "run"),
+        counted(len(groups), "group"),
+        counted(len({run.settings.seed for run in runs}), "seed"),
         *dict.fromkeys(_data(group.settings) for group in groups),
         *dict.fromkeys(_model(group.settings) for group in groups),
         html.exact_duration(sum(run.seconds for run in runs)),
@@ -104,7 +112,8 @@ def _facts_of_groups(groups: Sequence[Group]) -> list[str]:
 
 
 def _data(settings: AnySettings) -> str:
-    clients = f"{settings.data.clients} clients, " if settings.data.clients else ""
+    known = settings.data.clients
+    clients = f"{counted(known, 'client')}, " if known else ""
     return f"{settings.data.source} ({clients}{settings.data.partition})"
 
 
@@ -112,22 +121,26 @@ def _model(settings: AnySettings) -> str:
     return settings.model.factory or settings.model.name
 
 
-def _count(count: int, word: str) -> str:
-    return f"{count} {word}{'' if count == 1 else 's'}"
+def plot_learning(
+    runs: Sequence[Run], path: Path, names: Sequence[str] | None = None, width: str | None = None
+) -> Path:
+    """Draw the scores of the global models on the central test set by round.
 
-
-def plot_learning(runs: Sequence[Run], path: Path, names: Sequence[str] | None = None) -> bool:
-    """Draw the scores of the global models on the central test set by round, as a PNG.
-
-    It returns False, and draws nothing, where no run has any.
+    The file's suffix says in which format; `width` is as in `learning_plot.learning`. Where no run
+    has scores, that is a UserError.
     """
+    if names is not None and len(names) != len(runs):
+        told = f"{counted(len(names), 'name')} for {counted(len(runs), 'run')}"
+        raise UserError(f"{told}: give one for each run")
     results = [RunResults.read(run) for run in runs]
     scores = scores_held(results)
     tracks = _test_tracks(results, names or [run.settings.strategy for run in runs])
     if not scores or not tracks:
-        return False
+        raise UserError(
+            "there are no curves to draw: no round of these runs was scored on a central test set"
+        )
     panels = [
-        plots.Panel(
+        Panel(
             title=f"test {PHRASES.get(name, score.label)}",
             lines=[track.line(name) for track in tracks],
         )
@@ -136,8 +149,7 @@ def plot_learning(runs: Sequence[Run], path: Path, names: Sequence[str] | None =
     title = ", ".join(
         dict.fromkeys(f"{run.settings.experiment}, seed {run.settings.seed}" for run in runs)
     )
-    figure_files.png(plots.learning(panels, title), path)
-    return True
+    return write_figure(learning(panels, title, width), path)
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from fedivon_app.report.plots import Cloud, Line, draw_line, ticks
+from fedivon_app.report.axes import ticks
+from fedivon_app.report.plots import Cloud, Line, draw_line
 from fedivon_app.report.style import Key, add_legend, look, styled
 
 SIZE = (3.5, 2.75)  # of a panel with its words, in inches

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import NullLocator
 
-from fedivon_app.report.style import COLOURS, MUTED, Key, add_legend, look, styled
+from fedivon_app.report.axes import calm, plain_log, ticks
+from fedivon_app.report.style import COLOURS, MUTED, Key, look, styled
 
 SIZE = (4.4, 3.2)  # of a panel, in inches
 LEFT = 0.52  # the margins of a panel, the same for all so that they align
@@ -99,14 +100,6 @@ class Values:
     values: Sequence[float]
 
 
-@dataclass(frozen=True, eq=False)
-class Panel:
-    """One of several panels of a figure."""
-
-    title: str
-    lines: Sequence[Line]
-
-
 @styled
 def curves(
     title: str,
@@ -117,10 +110,12 @@ def curves(
     log: bool = False,
     log_x: bool = False,
     diagonal: bool = False,
+    least: float | None = None,
 ) -> Figure:
     """Draw lines over a common axis, with `log` and `log_x` on logarithmic ones.
 
-    With `diagonal` they lie in the unit square, with the line of perfect calibration.
+    With `diagonal` they lie in the unit square, with the line of perfect calibration. `least` is
+    what the y axis spans at the least; without it this is a tenth of its values.
     """
     figure, axes = panel(title, x, y)
     if log:
@@ -131,19 +126,32 @@ def curves(
     for line in lines:
         draw_line(axes, line, log=log)
     if log:
-        _plain_log(axes, [value for line in lines for value in line.y if value > 0])
+        plain_log(axes.yaxis)
     elif not diagonal:
+        calm(axes.yaxis, least)
         axes.yaxis.set_major_locator(ticks())
     if log_x:
-        _log_x(axes)
+        axes.set_xscale("log")
+        plain_log(axes.xaxis)
     else:
         axes.xaxis.set_major_locator(ticks(integer=x == "round"))
     return figure
 
 
 @styled
-def dots(title: str, y: str, values: Mapping[int, float], level: float, what: str) -> Figure:
-    """Draw one dot a client, by its number, and a dashed line at a level that `what` names."""
+def dots(
+    title: str,
+    y: str,
+    values: Mapping[int, float],
+    *,
+    level: float,
+    what: str,
+    least: float | None = None,
+) -> Figure:
+    """Draw one dot a client, by its number, and a dashed line at a level that `what` names.
+
+    `least` is as in `curves`.
+    """
     figure, axes = panel(title, "client", y)
     if np.isfinite(level):
         axes.axhline(level, color=MUTED, linewidth=1, dashes=(4, 2))
@@ -152,6 +160,7 @@ def dots(title: str, y: str, values: Mapping[int, float], level: float, what: st
         list(values), list(values.values()), linestyle="", marker="o", color=COLOURS[0], alpha=0.75
     )
     axes.xaxis.set_major_locator(ticks(integer=True))
+    calm(axes.yaxis, least)
     axes.yaxis.set_major_locator(ticks())
     return figure
 
@@ -190,7 +199,8 @@ def scatter(
             gid=series_id(cloud.style),
         )
     if log:
-        _log_x(axes)
+        axes.set_xscale("log")
+        plain_log(axes.xaxis)
     else:
         axes.xaxis.set_major_locator(ticks())
     axes.yaxis.set_major_locator(ticks())
@@ -258,22 +268,6 @@ def _ridge(shares: np.ndarray, base: float) -> np.ndarray:
     return base - 0.52 * shares / (np.max(shares) or 1.0)
 
 
-@styled
-def learning(panels: Sequence[Panel], title: str) -> Figure:
-    """Draw panels of the same series by round, side by side, with one legend."""
-    figure = Figure(figsize=(3.25 * len(panels), 3.8), layout="constrained")
-    places = figure.subplots(1, len(panels), squeeze=False)[0]
-    for axes, one in zip(places, panels, strict=True):
-        axes.set_xlabel("round")
-        axes.set_title(one.title, parse_math=False)
-        for line in one.lines:
-            draw_line(axes, line)
-    keys = [Key(line.label, line.style) for line in panels[0].lines]
-    add_legend(figure, keys, "outside lower center", ncols=4)
-    figure.suptitle(title, parse_math=False)
-    return figure
-
-
 def panel(
     title: str, x: str, y: str, *, size: tuple[float, float] = SIZE, left: float = LEFT
 ) -> tuple[Figure, Axes]:
@@ -316,11 +310,6 @@ def rows_panel(
     return figure, axes
 
 
-def ticks(integer: bool = False) -> MaxNLocator:
-    """Return what places a few round numbers on an axis."""
-    return MaxNLocator(6, steps=(1, 2, 2.5, 5, 10), integer=integer, min_n_ticks=1)
-
-
 def series_id(style: int) -> str:
     """Return the id by which the page finds a series in the picture."""
     return f"series{style}"
@@ -351,19 +340,3 @@ def draw_line(axes: Axes, line: Line, *, log: bool = False) -> None:
             color=shape.hex,
             gid=series_id(line.style),
         )
-
-
-def _log_x(axes: Axes) -> None:
-    """Make the x axis logarithmic, with plain numbers at its ticks."""
-    axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
-
-
-def _plain_log(axes: Axes, values: Sequence[float]) -> None:
-    """Put plain numbers at the ticks of a logarithmic axis, few where it spans little."""
-    wide = bool(values) and max(values) / min(values) > 30
-    axes.yaxis.set_major_locator(LogLocator(numticks=6) if wide else MaxNLocator(5))
-    axes.yaxis.set_major_formatter(
-        FuncFormatter(lambda value, _: f"{value:.0e}" if wide else f"{value:,.6g}")
-    )
-    axes.yaxis.set_minor_locator(NullLocator())

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from fedivon_app.report.plots import ticks
+from fedivon_app.report.axes import ticks
 from fedivon_app.report.style import COLOURS, INK, MUTED, styled
 
 SIZE = (2.6, 2.6)  # of a diagram with its words, in inches

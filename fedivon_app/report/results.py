@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,8 +14,9 @@ from fedivon_app.core.client_scores import PLACES
 from fedivon_app.core.scores import Score, known_scores
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.runs.folder import Run
-from fedivon_app.runs.records import SUMMARY
+from fedivon_app.runs.records import UNCERTAINTY, read_code, read_json, read_summary
 from fedivon_app.runs.status import RunStatus
+from fedivon_app.runs.version import version_text
 
 # The names that records have, in words.
 WAYS = {"mc": "Monte Carlo", "mean": "at the mean"}
@@ -36,7 +35,7 @@ def number(value: object) -> float:
 
 @dataclass(frozen=True, eq=False)
 class RunResults:
-    """What a run's folder holds; parts that are missing or unreadable are empty."""
+    """What a run's folder holds; parts that are missing are empty."""
 
     run: Run
     rounds: list[dict[str, Any]]
@@ -48,9 +47,9 @@ class RunResults:
         """Read the results of a run from its folder."""
         return cls(
             run=run,
-            rounds=[r for r in run.metrics() if isinstance(r, dict) and "round" in r],
-            summary=_json(run.folder / SUMMARY),
-            uncertainty=_json(run.folder / "uncertainty.json"),
+            rounds=list(run.metrics()),
+            summary=read_summary(run.folder) or {},
+            uncertainty=read_json(run.folder / UNCERTAINTY) or {},
         )
 
     @property
@@ -68,6 +67,13 @@ class RunResults:
         """Return why the run ended so, where there is something to say."""
         missing = "" if self.summary else "no summary.json was written"
         return str(self.summary.get("detail") or missing)
+
+    @property
+    def made_by(self) -> str:
+        """Return the version and the commit that made the run, as far as its folder tells them."""
+        versions = self.summary.get("versions") or {}
+        commit = self.summary.get("commit") or read_code(self.run.folder).get("commit", "")
+        return version_text(versions.get("fedivon", ""), commit)
 
     @property
     def seconds(self) -> float:
@@ -138,11 +144,3 @@ def scores_held(results: Sequence[RunResults]) -> dict[str, Score]:
         for name in scores
     }
     return {name: score for name, score in known_scores(own).items() if name in held}
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return values if isinstance(values, dict) else {}

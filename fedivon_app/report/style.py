@@ -56,6 +56,10 @@ STYLE: dict[RcKeyType, Any] = {
     "axes.formatter.useoffset": False,
 }
 
+# Of a file that is no part of a page: letters as outlines in SVG, and as TrueType in PDF, for many
+# publishers refuse Type 3.
+ALONE: dict[RcKeyType, Any] = {"svg.fonttype": "path", "pdf.fonttype": 42}
+
 P = ParamSpec("P")
 
 
@@ -135,7 +139,7 @@ def add_legend(
         ncols=ncols,
         bbox_to_anchor=anchor,
         frameon=False,
-        fontsize=9,
+        fontsize=0.9 * matplotlib.rcParams["font.size"],
         handlelength=3.2,
     )
     for text in legend.get_texts():

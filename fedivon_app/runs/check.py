@@ -1,36 +1,107 @@
-"""What can be told of planned runs before Flower starts: whether data and models can be made."""
+"""What can be told of planned runs before anything starts: whether they have a chance.
+
+Folders that cannot be made, data and models that cannot either, and methods that do not fit them
+are said here, and not by a federation that has been started for nothing.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
+from pathlib import Path
 
 from fedivon_app.core.errors import SettingsError, UserError
-from fedivon_app.core.settings import AnySettings
+from fedivon_app.core.settings import AnySettings, HeadSettings
+from fedivon_app.datasets.node_data import partition_of
+from fedivon_app.methods import method
+from fedivon_app.runs.folder import Run, root_of
 from fedivon_app.runs.plan import Plan
-from fedivon_app.server.setup import prepare
+from fedivon_app.runs.uncertainty import out_of_distribution
+from fedivon_app.server.begin_or_resume import with_classes
+from fedivon_app.server.setup import Preparation, num_clients_of, prepare
 
 
-def check(plans: Iterable[Plan], blame: bool = False) -> None:
-    """Raise a SettingsError for what is wrong with the data or the model of a plan.
+def check(plans: Iterable[Plan], blame: bool = False, remote: bool = False) -> None:
+    """Raise a SettingsError for what is wrong with a plan.
 
-    Each different pair of data and model is looked at once. With `blame`, the complaint begins with
-    the plan's values.
+    Of plans that differ in nothing that counts here one is looked at. With `blame`, the complaint
+    begins with the plan's values. Where runs are `remote`, files are the server's and the nodes',
+    and only what needs none of them is looked at.
     """
     seen: set[str] = set()
     for plan in plans:
-        prepared = _prepared(plan.settings)
-        if prepared in seen:
-            continue
-        seen.add(prepared)
         try:
-            prepare(plan.settings)
-        except UserError as error:
+            _check(plan.settings, seen, remote)
+        except (UserError, OSError) as error:
             blamed = f"{plan.label}: " if blame and plan.label else ""
             raise SettingsError(f"{blamed}{error}") from None
 
 
-def _prepared(settings: AnySettings) -> str:
-    """The settings that what is prepared depends on."""
-    data = settings.data.model_dump_json()
-    model = settings.model.model_dump_json()
-    return f"{data}\n{model}\n{settings.seed}"
+def check_resumable(run: Run, settings: AnySettings) -> None:
+    """Raise a SettingsError if a run cannot go on with these settings.
+
+    Its records and its last checkpoint have to be readable, and all else as for a new run.
+    """
+    check_place(run.folder)
+    for _ in run.metrics():
+        pass
+    if kept := run.checkpoints():
+        run.load(kept[-1].path)
+    try:
+        _check(settings, set(), remote=False)
+    except (UserError, OSError) as error:
+        raise SettingsError(f"{run.folder}: {error}") from None
+
+
+def check_place(folder: Path) -> None:
+    """Raise a SettingsError if a folder is not there and cannot be made, or not be written to."""
+    place = next(path for path in (folder, *folder.parents) if path.exists())
+    if not place.is_dir():
+        raise SettingsError(f"cannot write to {folder}: {place} is no folder")
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise SettingsError(f"cannot write to {folder}: {place} may not be written to by you")
+
+
+def _check(settings: AnySettings, seen: set[str], remote: bool) -> None:
+    data = settings.data
+    if remote and (data.source != "nodes" or data.path):
+        return
+    if not remote:
+        check_place(root_of(settings).expanduser())
+        if data.source == "nodes":
+            raise SettingsError(
+                "data.source is `nodes`: every site has a file of its own, and a simulation has no "
+                "sites; run it on theirs (--superlink HOST:PORT), or choose a common data.source"
+            )
+    needed = [data, settings.model, settings.seed, settings.evaluation.ood]
+    looked_at = f"{needed}"
+    used = f"{needed[:2]} {settings.strategy} {settings.client} {settings.merge}"
+    if {looked_at, used} <= seen:
+        return
+    prepared = prepare(settings)
+    if used not in seen:
+        _check_method(with_classes(settings, prepared.data.num_classes), prepared, remote)
+    if looked_at not in seen and not remote:
+        _check_outside(settings, prepared)
+    seen |= {looked_at, used}
+
+
+def _check_method(settings: AnySettings, prepared: Preparation, remote: bool) -> None:
+    """Make both halves of the method, as a run would."""
+    chosen = method(settings.strategy)
+    if isinstance(settings.client, HeadSettings):
+        prepared.architecture.head(settings.client.head)
+    strategy = chosen.strategy(settings, prepared.architecture)
+    strategy.begin(prepared.flat.mean(), prepared.flat.buffers)
+    if not remote:
+        node = {"partition-id": 0, "num-partitions": num_clients_of(settings)}
+        chosen.client(settings, partition_of(settings, node))
+
+
+def _check_outside(settings: AnySettings, prepared: Preparation) -> None:
+    """Read the out-of-distribution data, which are needed only when all rounds are done."""
+    evaluation = settings.evaluation
+    if evaluation.ood is None:
+        return
+    shape = prepared.data.shape
+    out_of_distribution(settings, shape, evaluation.ood, evaluation.ood_path, count=1)

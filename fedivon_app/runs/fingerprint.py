@@ -10,12 +10,10 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib.util
-import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 
-import fedivon_app
 from fedivon_app.methods import method
 
 PACKAGE = "fedivon_app"
@@ -68,28 +66,6 @@ def digest(source: str) -> str:
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     tree = _Imports(used).visit(tree)
     return hashlib.sha256(ast.dump(tree).encode()).hexdigest()[:DIGITS]
-
-
-def commit() -> str:
-    """Return the commit of the checkout that this code lies in, or nothing where there is none.
-
-    A plus sign says that some of the code is not committed.
-    """
-    folders = [place for place in fedivon_app.__path__ if (Path(place) / ".git").exists()]
-    if not folders:
-        return ""
-    told = _git(folders[-1], "rev-parse", "--short", "HEAD")
-    code = [PACKAGE, *ROOMS[1:4], "conf"]
-    edited = _git(folders[-1], "status", "--porcelain", "--untracked-files=no", "--", *code)
-    return told + ("+" if told and edited else "")
-
-
-def _git(folder: str, *words: str) -> str:
-    try:
-        done = subprocess.run(["git", "-C", folder, *words], capture_output=True, text=True)
-    except OSError:
-        return ""
-    return done.stdout.strip()
 
 
 def _reachable(roots: Iterable[str]) -> set[str]:

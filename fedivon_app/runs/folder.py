@@ -14,11 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from safetensors import SafetensorError
 
+import fedivon_app
 from fedivon_app.core.compose import validate
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.files import write_text
 from fedivon_app.core.settings import AnySettings
+from fedivon_app.core.text import one_line
 from fedivon_app.methods import settings_of
 from fedivon_app.runs.checkpoints import (
     BEST,
@@ -102,8 +105,11 @@ class Run:
 
     @staticmethod
     def load(path: Path) -> Checkpoint:
-        """Read the checkpoint that is in this folder."""
-        return load_checkpoint(path)
+        """Read the checkpoint that is in this folder; a SettingsError says why it cannot be."""
+        try:
+            return load_checkpoint(path)
+        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+            raise SettingsError(f"{path} is no readable checkpoint: {one_line(error)}") from None
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint, whole or not at all, and remove the oldest."""
@@ -115,7 +121,12 @@ class Run:
 
     def best(self) -> BestRound | None:
         """Return round and held-out score of the best checkpoint, or None if there is none."""
-        return best_round(self.best_folder)
+        try:
+            return best_round(self.best_folder)
+        except (ValueError, KeyError, TypeError) as error:
+            raise SettingsError(
+                f"{self.best_folder} is no readable checkpoint: {one_line(error)}"
+            ) from None
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Add the record of a round to metrics.jsonl; it is on the disk when this returns."""
@@ -143,7 +154,7 @@ class Run:
             **_totals(list(self.metrics()), self.best()),
             "commit": read_code(self.folder).get("commit", ""),
             "versions": {name: version(name) for name in ("flwr", "torch", "numpy")}
-            | {"python": platform.python_version()},
+            | {"python": platform.python_version(), "fedivon": fedivon_app.__version__},
         }
         self.write(SUMMARY, json.dumps(summary, indent=2) + "\n")
         return summary
@@ -159,6 +170,12 @@ class Run:
         """Write a text file of the folder in one step."""
         write_text(self.folder / name, text)
 
+    def with_settings(self, settings: AnySettings) -> Run:
+        """Return the same run with other settings, which are written to its folder."""
+        run = Run(self.folder, settings)
+        run.write_settings()
+        return run
+
     def write_settings(self) -> None:
         """Write the settings to settings.yaml."""
         values = self.settings.model_dump(mode="json")
@@ -171,7 +188,7 @@ def named_folder(settings: AnySettings) -> Path:
     The path is the server's: a `~` in it stays, and whether a name is taken is seen only as far as
     the server's disk is ours too.
     """
-    base = _root(settings) / _base_name(settings)
+    base = root_of(settings) / _base_name(settings)
     folder = base
     number = 2
     while folder.expanduser().exists():
@@ -193,7 +210,8 @@ def reserved_folder(settings: AnySettings) -> Path:
         return folder
 
 
-def _root(settings: AnySettings) -> Path:
+def root_of(settings: AnySettings) -> Path:
+    """Return the folder in which the folders of runs are made, an absolute path of the server's."""
     root = Path(settings.run.folder or DEFAULT_ROOT)
     if not root.expanduser().is_absolute():
         raise SettingsError(

@@ -148,8 +148,13 @@ def kept_models(run: Run) -> dict[int, Payload]:
             f"{run.folder}: the personal models of this run are with its nodes "
             "(run.client_state: node)"
         )
+    none_kept = (
+        f"{run.folder}: its clients kept no personal models (evaluation.personal keeps them)"
+    )
     if not (checkpoints := run.checkpoints()):
         raise SettingsError(f"{run.folder} has no checkpoint: its run has not got that far")
+    if not (run.folder / "clients").is_dir():
+        raise SettingsError(none_kept)
     last = run.load(checkpoints[-1].path)
     standing = Standing.of(last.round, last.payload, last.state)
     found = {}
@@ -159,9 +164,7 @@ def kept_models(run: Run) -> dict[int, Payload]:
         if own is not None:
             found[partition] = own
     if not found:
-        raise SettingsError(
-            f"{run.folder}: its clients kept no personal models (evaluation.personal keeps them)"
-        )
+        raise SettingsError(none_kept)
     return found
 
 
@@ -171,8 +174,8 @@ def score_again(run: Run) -> dict[str, dict[str, Any]]:
     They are as the last evaluation of the run had them.
     """
     settings = run.settings
-    trained = Trained.open(run)
     models = kept_models(run)
+    trained = Trained.open(run)
     shared = has_global_model(settings)
     num_clients = num_clients_of(settings)
     replies = {}

@@ -20,6 +20,7 @@ from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.registry import is_import_path
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.methods import settings_of
+from fedivon_app.plurals import counted
 from fedivon_app.runs.catalogue import Found
 from fedivon_app.runs.status import RunStatus
 from fedivon_app.strategies.aggregation import RULES
@@ -194,7 +195,11 @@ def absolute_paths(settings: AnySettings) -> list[str]:
 
     The processes of a run may have another one.
     """
-    named = {"data.path": settings.data.path, "evaluation.ood_path": settings.evaluation.ood_path}
+    named = {
+        "data.path": settings.data.path,
+        "data.root": settings.data.root,
+        "evaluation.ood_path": settings.evaluation.ood_path,
+    }
     return [
         f"{key}={Path(path).absolute()}"
         for key, path in named.items()
@@ -268,7 +273,7 @@ def overview(steps: Sequence[Step]) -> str:
     parts = [f"{len(kept) - failed} completed before"] if len(kept) > failed else []
     parts += [f"{resumed} to go on with"] if resumed else []
     parts += [f"{failed} failed before (--again-failed runs them again)"] if failed else []
-    return f"{len(steps)} run{'s' * (len(steps) != 1)}" + (f": {', '.join(parts)}" if parts else "")
+    return counted(len(steps), "run") + (f": {', '.join(parts)}" if parts else "")
 
 
 def left(durations: Sequence[float], number: int) -> float | None:

@@ -19,6 +19,10 @@ SETTINGS = "settings.yaml"
 METRICS = "metrics.jsonl"
 SUMMARY = "summary.json"
 CODE = "code.json"
+UNCERTAINTY = "uncertainty.json"
+MODEL = "model.json"
+# What every summary says.
+SUMMARISED = ("status", "experiment", "strategy", "seed", "rounds", "final", "best", "seconds")
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's is several times faster
 
 
@@ -39,28 +43,54 @@ def read_settings(folder: Path) -> dict[str, Any]:
 
 
 def read_metrics(folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield the records of the rounds so far; a line that was cut off ends them."""
+    """Yield the records of the rounds so far; a last line that was cut off ends them.
+
+    A line before it that is no record of a round is a SettingsError.
+    """
     path = folder / METRICS
-    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
+    lines = _text(path).splitlines() if path.is_file() else []
+    for number, line in enumerate(lines, 1):
         try:
-            yield json.loads(line)
+            record = json.loads(line)
         except json.JSONDecodeError:
-            return
+            if number == len(lines):
+                return
+            raise SettingsError(f"{path}: line {number} is not valid JSON") from None
+        if not isinstance(record, dict) or not isinstance(record.get("round"), int):
+            raise SettingsError(f"{path}: line {number} is no record of a round")
+        yield record
 
 
 def read_code(folder: Path) -> dict[str, Any]:
     """Return the commit and the digests of the modules that a run was made with, if it has them."""
-    path = folder / CODE
-    if not path.is_file():
-        return {}
-    code: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return code
+    return read_json(folder / CODE) or {}
 
 
 def read_summary(folder: Path) -> dict[str, Any] | None:
     """Return what summary.json says, or None where the run has not come to its end."""
     path = folder / SUMMARY
+    summary = read_json(path)
+    lacking = [] if summary is None else [name for name in SUMMARISED if name not in summary]
+    if lacking:
+        raise SettingsError(f"{path} is damaged: it has no {lacking[0]}")
+    return summary
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """Return the names and values that a file holds, or None where there is no such file."""
     if not path.is_file():
         return None
-    summary: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return summary
+    try:
+        values = json.loads(_text(path))
+    except json.JSONDecodeError as error:
+        raise SettingsError(f"{path} is not valid JSON: {one_line(error)}") from None
+    if not isinstance(values, dict):
+        raise SettingsError(f"{path} must hold names and values, not {values!r}")
+    return values
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{path} is no text: {one_line(error)}") from None

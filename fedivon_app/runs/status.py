@@ -1,8 +1,9 @@
-"""The states that a run can be in."""
+"""The states that a run can be in, and what interrupts one."""
 
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 
 
 class RunStatus(StrEnum):
@@ -14,3 +15,11 @@ class RunStatus(StrEnum):
     RUNNING = "running"
     UNFINISHED = "unfinished"
     UNREADABLE = "unreadable"
+
+
+class RunInterrupted(KeyboardInterrupt):
+    """A person has stopped a run, whose folder is this; it may not be there yet."""
+
+    def __init__(self, folder: Path):
+        super().__init__(str(folder))
+        self.folder = folder

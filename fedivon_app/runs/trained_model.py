@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from safetensors import SafetensorError
 from torch import Tensor
 
 from fedivon_app.core.codec import Payload
@@ -17,10 +15,10 @@ from fedivon_app.core.flat import Flat
 from fedivon_app.core.network import new_network, pick_device
 from fedivon_app.core.predict import Moments, predict_moments
 from fedivon_app.core.settings import AnySettings
-from fedivon_app.core.text import one_line
 from fedivon_app.datasets.scaling import inputs as network_inputs
 from fedivon_app.runs.checkpoints import Checkpoint
 from fedivon_app.runs.folder import Run
+from fedivon_app.runs.records import MODEL, read_json
 from fedivon_app.server.setup import ServerData, server_data
 
 Which = Literal["last", "best"]  # of a run's checkpoints
@@ -47,8 +45,8 @@ class Trained:
         run = run if isinstance(run, Run) else Run.open(run)
         saved = checkpoint_of(run, checkpoint)
         settings = run.settings
+        known = model_facts(run)
         try:
-            known = model_facts(run)
             device = pick_device("auto")
             flat = new_network(settings.model, known.shape, known.num_classes, device)
         except (ValueError, KeyError, TypeError) as error:
@@ -111,12 +109,21 @@ def model_facts(run: Run) -> ServerData:
 
     Runs from before there was a model.json tell the same by their settings.
     """
-    path = run.folder / "model.json"
-    if not path.is_file():
+    path = run.folder / MODEL
+    known = read_json(path)
+    if known is None:
         return server_data(run.settings)
-    known = json.loads(path.read_text())
-    names = known["class_names"]
-    return ServerData(tuple(known["shape"]), known["num_classes"], tuple(names) if names else None)
+    try:
+        names = known["class_names"]
+        return ServerData(
+            shape=tuple(known["shape"]),
+            num_classes=known["num_classes"],
+            class_names=tuple(names) if names else None,
+        )
+    except KeyError as error:
+        raise SettingsError(f"{path} is damaged: it has no {error}") from None
+    except TypeError as error:
+        raise SettingsError(f"{path} is damaged: {error}") from None
 
 
 def checkpoint_of(run: Run, which: Which) -> Checkpoint:
@@ -133,7 +140,4 @@ def checkpoint_of(run: Run, which: Which) -> Checkpoint:
         raise SettingsError(
             f"{run.folder} has no checkpoint to predict with: its run has not got that far"
         )
-    try:
-        return run.load(path)
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
-        raise SettingsError(f"{path} is no readable checkpoint: {one_line(error)}") from None
+    return run.load(path)

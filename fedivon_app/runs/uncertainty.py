@@ -14,6 +14,7 @@ from fedivon_app.core.errors import DataError, SettingsError
 from fedivon_app.core.metrics import auroc, reliability, retention_curve
 from fedivon_app.core.predict import Moments
 from fedivon_app.core.scores import SCORES, Score, chosen_scores, tally_of, values_of
+from fedivon_app.core.settings import AnySettings
 from fedivon_app.datasets.loading import tensors
 from fedivon_app.datasets.resize import fit
 from fedivon_app.datasets.sources import load
@@ -87,7 +88,7 @@ def assess(
 def _outside(run: Run, trained: Trained, *, source: str, path: str | None, length: int) -> Outside:
     settings = run.settings
     rows = _rows(length, settings.evaluation.ood_size, settings.seed)
-    pixels = out_of_distribution(run, trained, source, path, count=len(rows))
+    pixels = out_of_distribution(settings, trained.shape, source, path, count=len(rows))
     return Outside(source, trained.inputs(pixels), rows)
 
 
@@ -156,18 +157,18 @@ def _histogram(inside: np.ndarray, outside: np.ndarray | None = None) -> dict[st
 
 
 def out_of_distribution(
-    run: Run, trained: Trained, source: str, path: str | None, count: int
+    settings: AnySettings, shape: tuple[int, ...], source: str, path: str | None, count: int
 ) -> np.ndarray:
-    """Return at most `count` test examples of another source, in the model's size and channels."""
-    data = run.settings.data
+    """Return at most `count` test examples of another source, as inputs of this shape."""
+    data = settings.data
     if source == data.source and path in (None, data.path):
         raise DataError(
             f"evaluation.ood is {source!r}, the very data that the model was trained for: "
             "name another"
         )
-    x = load(source, data.root, path=path, num_clients=data.clients, seed=run.settings.seed).x_test
-    rows = _rows(len(x), count, run.settings.seed)
-    return fit(f"the ood source {source}", np.asarray(x[rows]), trained.shape)
+    x = load(source, data.root, path=path, num_clients=data.clients, seed=settings.seed).x_test
+    rows = _rows(len(x), count, settings.seed)
+    return fit(f"the ood source {source}", np.asarray(x[rows]), shape)
 
 
 def _rows(length: int, count: int, seed: int) -> np.ndarray:

@@ -16,6 +16,7 @@ from fedivon_app.core.settings import AnySettings
 from fedivon_app.methods import method, settings_of
 from fedivon_app.runs.checkpoints import Checkpoint
 from fedivon_app.runs.folder import Run
+from fedivon_app.runs.resuming import changed
 from fedivon_app.server.pretraining import pretrain
 from fedivon_app.server.recorder import checkpoint_of
 from fedivon_app.server.setup import Preparation
@@ -36,11 +37,13 @@ class Opened:
 
 def open_run(config: Mapping[str, Any], grid: Grid) -> Opened:
     """Return the run that the run config asks for: a new one, or the one to resume."""
+    overrides = split_words(config.get("set", ""))
     if config.get("resume"):
         run = Run.open(config["resume"])
+        if overrides:
+            run = run.with_settings(changed(run, overrides))
         run.note_code(config.get("commit", ""))
         return Opened(run, run.resume())
-    overrides = split_words(config.get("set", ""))
     if config.get("runs"):
         overrides.append(f"run.folder={config['runs']}")
     settings = compose(settings_of, config["experiment"], config.get("strategy"), overrides)

@@ -14,6 +14,7 @@ from fedivon_app.runs.checkpoints import Checkpoint
 from fedivon_app.runs.folder import Run
 from fedivon_app.server.evaluation import Evaluator
 from fedivon_app.server.guessing import no_better_than_guessing
+from fedivon_app.server.newcomers import Newcomers
 from fedivon_app.strategies.rounds import Record
 from fedivon_app.strategies.standing import Standing
 
@@ -31,6 +32,7 @@ class Recorder:
         self.last: Standing | None = None  # the last good round
         self.unlearned: str | None = None  # why the model scored last is no better than a guess
         self._has_learned = False  # in any round
+        self._newcomers = Newcomers.of(run.metrics())
 
     def score(self, server_round: int, payload: Payload) -> Mapping[str, Any] | None:
         """Return the scores of the global model, in rounds in which the settings want them."""
@@ -55,6 +57,9 @@ class Recorder:
         if due:
             self.run.save(checkpoint_of(standing))
         log.info(progress(record, settings.rounds))
+        if told := self._newcomers.fall(record):
+            log.warning(told)
+        self._newcomers = self._newcomers.after(record)
         return due
 
     def _spread(self, standing: Standing) -> Record:

@@ -20,7 +20,8 @@ from fedivon_app.core.settings import AnySettings
 from fedivon_app.core.text import did_you_mean
 from fedivon_app.figures.bayes_admm import figure_3a, figure_3b, figure_4
 from fedivon_app.methods import settings_of
-from fedivon_app.report.label_plot import divided, label_counts, label_figure, write_figure
+from fedivon_app.report.figure_files import write_figure
+from fedivon_app.report.label_plot import divided, label_counts, label_figure
 from fedivon_app.report.panel_plot import Panel, panels_figure
 from fedivon_app.report.plots import Cloud, Line
 from fedivon_app.report.reliability_plot import Bins, diagrams

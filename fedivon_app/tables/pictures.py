@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from fedivon_app.report.beside_plot import Pair, beside_figure
-from fedivon_app.report.label_plot import write_figure
+from fedivon_app.report.figure_files import write_figure
 from fedivon_app.tables.drawings import draw
 from fedivon_app.tables.filled import Filled
 from fedivon_app.tables.table_file import Block

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.core.text import duration
+from fedivon_app.plurals import counted
 from fedivon_app.report.html import size
 from fedivon_app.runs.catalogue import Found, find
 from fedivon_app.runs.fingerprint import changed, code_of
@@ -179,4 +180,5 @@ def _lines(
         yield f"  {condition.words}\n      {which}, {time}, {size(cost.bytes)} each"
     total = f"about {duration(seconds)}" if seconds else "no time is known yet"
     more = f", and {unknown} whose time is not known" if unknown and seconds else ""
-    yield f"in all {sum(map(len, seeds.values()))} runs: {total}{more}; {size(sent)} are moved"
+    runs = counted(sum(map(len, seeds.values())), "run")
+    yield f"in all {runs}: {total}{more}; {size(sent)} are moved"

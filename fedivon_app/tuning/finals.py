@@ -11,10 +11,10 @@ from typing import Any
 
 from fedivon_app.federation.superlink import RunEnd
 from fedivon_app.runs.catalogue import Found, find
-from fedivon_app.runs.fingerprint import commit
 from fedivon_app.runs.folder import reserved_folder
 from fedivon_app.runs.plan import Action, Plan, Step, next_steps, plan_runs
 from fedivon_app.runs.status import RunStatus
+from fedivon_app.runs.version import commit
 from fedivon_app.tuning.halving import Trial
 from fedivon_app.tuning.makers import Job, Maker
 from fedivon_app.tuning.search import Clock, Tell

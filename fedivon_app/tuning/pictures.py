@@ -13,9 +13,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from fedivon_app.core.search_range import Choices, Option
+from fedivon_app.report.axes import ticks
 from fedivon_app.report.grouping import written
 from fedivon_app.report.panel_plot import round_numbers
-from fedivon_app.report.plots import panel, series_id, ticks
+from fedivon_app.report.plots import panel, series_id
 from fedivon_app.report.style import INK, Key, look, styled
 from fedivon_app.tuning.halving import Trial, best_of
 

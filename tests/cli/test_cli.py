@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedivon_app.cli.commands import run as run_command
 from fedivon_app.cli.commands import settings as settings_command
 from fedivon_app.cli.main import main
 from fedivon_app.core.codec import Payload
@@ -18,6 +17,7 @@ from fedivon_app.core.posterior import Posterior
 from fedivon_app.runs.checkpoints import Checkpoint
 from fedivon_app.server.setup import prepare
 from tests.cli.helpers import SCORES, make_run, write_npz
+from tests.one_process import in_one_process
 
 NPZ = [
     "dataset=null",
@@ -26,6 +26,8 @@ NPZ = [
     "data.clients=2",
     "clients_per_round=2",
 ]
+
+OWN_FILES = ["data.source=nodes", "data.shape=[8, 8, 1]", "data.num_classes=10"]
 
 
 @pytest.mark.parametrize(
@@ -38,6 +40,7 @@ NPZ = [
         ),
         (["--set", "rounds=few"], "rounds is 'few'"),
         (["--set", "client.ess=-1"], "client.ess is -1: Input should be greater than 0"),
+        (["--set", "client.ess=1e300"], "client.ess is '1e300': Input should be less than or"),
         (["--set", "data.clients=0"], "data.clients is 0"),
         (["--set", "clients_per_round=21"], "clients_per_round is 21, but data.clients is 20"),
         (["--set", *NPZ, "data.path={tmp}/none.npz"], "none.npz"),
@@ -48,6 +51,13 @@ NPZ = [
         (["--set", "data.source=digit"], "digits"),
         (["--set", "model.options.sizes=wide"], "sizes"),
         (["--set", "data.clients=5000"], "5000 clients"),
+        (["--runs", "{tmp}/corrupt.npz"], "corrupt.npz is no folder"),
+        (["--strategy", "bayes-admm-full"], "set model.name=linear, not mlp"),
+        (["--strategy", "fedper", "--set", "client.head=neck"], "no parameters under 'neck'"),
+        (["--set", "client.device=rocket"], "client.device is 'rocket'"),
+        (["--set", "evaluation.ood=mnistt"], "did you mean mnist?"),
+        (["--set", "evaluation.ood=npz", "evaluation.ood_path={tmp}/none.npz"], "none.npz"),
+        (["--set", "dataset=null", *OWN_FILES], "a simulation has no sites"),
     ],
 )
 def test_wrong_input_gives_one_clear_line(arguments, says, tmp_path, capsys):
@@ -95,24 +105,38 @@ def test_a_mistake_of_the_program_is_not_hidden(monkeypatch):
         main(["settings", "demo"])
 
 
-@pytest.mark.parametrize(
-    ("module", "words", "hint"),
-    [
-        (run_command, ["run", "demo"], "`fedivon resume RUN` goes on from the last checkpoint"),
-        (
-            settings_command,
-            ["settings", "demo", "--set", "run.folder=/a b"],
-            "go on with: fedivon settings demo --set 'run.folder=/a b'",
-        ),
-    ],
-)
-def test_an_interrupted_command_says_how_to_go_on(module, words, hint, monkeypatch, capsys):
+def test_an_interrupted_command_says_how_to_go_on(monkeypatch, capsys):
     def interrupt(options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(module, "run", interrupt)
+    monkeypatch.setattr(settings_command, "run", interrupt)
+    assert main(["settings", "demo", "--set", "run.folder=/a b"]) == 130
+    again = "go on with: fedivon settings demo --set 'run.folder=/a b'"
+    assert capsys.readouterr().err == f"\nfedivon: interrupted; {again}\n"
+
+
+def test_an_interrupted_run_is_named(tmp_path, monkeypatch, capsys):
+    """By the command that resumes it, from wherever it is given."""
+    federation = in_one_process(monkeypatch)
+    made = []
+
+    def interrupt(config, nodes, cpus, show):
+        made.append(config["folder"])
+        if len(made) == 2:
+            (Path(made[-1]) / "settings.yaml").write_text("")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(federation, "run", interrupt)
+    words = ["run", "demo", "--runs", str(tmp_path)]
     assert main(words) == 130
-    assert capsys.readouterr().err == f"\nfedivon: interrupted; {hint}\n"
+    # nothing was written to its folder, which is gone
+    assert capsys.readouterr().err.endswith(f"go on with: fedivon {' '.join(words)}\n")
+    assert main(words) == 130
+    assert capsys.readouterr().err.endswith(f"go on with: fedivon resume {made[-1]}\n")
+    link = ["--superlink", "here:1", "--ca", "/keys/ca.crt"]
+    assert main([*words, *link]) == 130
+    again = f"fedivon resume {made[-1]} {' '.join(link)}\n"
+    assert capsys.readouterr().err.endswith(again)
 
 
 def test_a_process_that_is_told_to_end_exits_in_order():
@@ -152,6 +176,19 @@ def test_show_prints_the_scores_of_a_run(tmp_path, capsys):
     assert lines[2].split()[-4:] == ["50.00", "1.2500", "0.1000", "0.6000"]
 
 
+def test_show_draws_in_the_format_of_the_suffix(tmp_path, capsys):
+    run = make_run(tmp_path, 4, test={"mean": SCORES})
+    assert main(["show", str(run.folder), "--plot", str(tmp_path / "a.jpg")]) == 2
+    assert "ends in .png, .svg or .pdf, not in '.jpg'" in capsys.readouterr().err
+    picture = tmp_path / "a.pdf"
+    assert main(["show", str(run.folder), "--plot", str(picture), "--width", "page"]) == 0
+    assert picture.read_bytes().startswith(b"%PDF")
+    assert main(["show", str(run.folder), "--width", "page"]) == 2
+    assert "--plot FILE" in capsys.readouterr().err
+    assert main(["show", str(run.folder), "--format", "csv"]) == 0
+    assert capsys.readouterr().out.startswith("experiment,strategy,seed,round,model,samples,acc")
+
+
 def test_report_and_compare_write_pages(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     run = make_run(tmp_path / "sweep-demo", 4, test={"mean": SCORES})
@@ -175,7 +212,7 @@ def test_report_and_compare_write_pages(tmp_path, monkeypatch, capsys):
     assert main(["report", "empty"]) == 2
     assert (
         capsys.readouterr().err
-        == "fedivon: empty is no run folder, and there is no readable run inside\n"
+        == f"fedivon: {tmp_path / 'empty'} is no run folder, and there is no readable run inside\n"
     )
 
 

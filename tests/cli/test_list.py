@@ -45,9 +45,9 @@ def test_list_shows_how_far_runs_are_newest_last(tmp_path, capsys):
 
 def test_list_without_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main(["list"]) == 0 and "no runs in ./runs" in capsys.readouterr().out
+    assert main(["list"]) == 0 and "no runs in runs" in capsys.readouterr().out
     assert main(["list", "nowhere"]) == 2
-    assert "there is no folder nowhere" in capsys.readouterr().err
+    assert f"there is no folder {tmp_path / 'nowhere'}" in capsys.readouterr().err
     make_run(tmp_path / "runs", name="mine")
     assert main(["list"]) == 0 and "runs/mine" in capsys.readouterr().out
 

@@ -100,7 +100,7 @@ def test_the_package_is_the_same_command_line():
         text=True,
         check=True,
     )
-    assert done.stdout.startswith("usage: fedivon [-h] COMMAND ...")
+    assert done.stdout.startswith("usage: fedivon [-h] [--version] COMMAND ...")
 
 
 def test_a_command_line_is_parsed_with_its_commands_name():
@@ -112,7 +112,7 @@ def test_the_environment_may_say_which_superlink(monkeypatch):
     monkeypatch.setenv("FEDIVON_SUPERLINK", "fl.example.org:8000")
     monkeypatch.setenv("FEDIVON_CA", "ca.crt")
     options = parse(["sites"])
-    assert (options.superlink, options.ca) == ("fl.example.org:8000", Path("ca.crt"))
+    assert (options.superlink, options.ca) == ("fl.example.org:8000", Path.cwd() / "ca.crt")
     options = parse(["run", "demo", "--superlink", "here:1"])
     assert options.superlink == "here:1"
 

@@ -1,9 +1,13 @@
-"""Tables for a terminal."""
+"""Tables for a terminal, and for other programs."""
+
+import csv
+import json
 
 import pytest
 
 from fedivon_app.cli.commands.uncertainty import uncertainty_table
 from fedivon_app.cli.summaries import own_scores, summary_table
+from fedivon_app.cli.table_formats import FORMS
 from fedivon_app.cli.tables import ScoredRow, layout, scores_table
 from tests.cli.helpers import SCORES
 
@@ -100,3 +104,41 @@ def test_the_table_of_uncertainty_has_the_detection_where_there_is_any():
     assert lines[2].split()[-3:] == ["0.8750", "0.7500", "-"]
     assert lines[3].split()[-3:] == ["1.0000", "0.5000", "0.2500"]
     assert "AUROC" not in uncertainty_table({"ways": {"mean": {"scores": SCORES}}})
+
+
+def shown_as(form):
+    mixed = {"mean": SCORES | {"nll": 1 / 3}, "mc": SCORES | {"margin": 0.25, "samples": 64}}
+    named = SUMMARY | {"strategy": "a_b|c", "final": {"test": mixed}}
+    return summary_table([named], form=form)
+
+
+def test_csv_and_json_have_all_digits():
+    records = json.loads(shown_as("json"))
+    assert [one["nll"] for one in records] == [1 / 3, 1.25]
+    assert records[1] == {
+        **{"experiment": "demo", "strategy": "a_b|c", "seed": 0, "round": 9},
+        **{"model": "GM, 64 samples", "samples": 64},
+        **SCORES,
+        "margin": 0.25,
+    }
+    assert records[0]["margin"] is None and records[0]["samples"] == 0
+    rows = list(csv.DictReader(shown_as("csv").splitlines()))
+    assert [{key: str(value or "") for key, value in row.items()} for row in rows] == [
+        {key: "" if value is None else str(value) for key, value in one.items()} for one in records
+    ]
+
+
+def test_markdown_and_latex_show_what_the_terminal_does():
+    lines = shown_as("markdown").splitlines()
+    assert lines[1].count("---:") == 5 and lines[1].count("---") == 10
+    assert lines[2].startswith(r"| demo | a_b\|c | 0 | 9 | GM at the mean | 50.00 | 0.3333 |")
+    lines = shown_as("latex").splitlines()
+    assert lines[0] == r"\begin{tabular}{lllllrrrrr}" and lines[-1] == r"\end{tabular}"
+    assert r"accuracy \% & NLL & ECE & Brier & margin \\" in lines[2]
+    assert lines[4].startswith(r"demo & a\_b|c & 0 & 9 & GM at the mean & 50.00 & 0.3333")
+    assert lines[4].endswith(r" & - \\")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_table_of_nothing_can_be_written(form):
+    assert summary_table([], form=form)

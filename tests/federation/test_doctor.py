@@ -12,6 +12,7 @@ from fedivon_app.cli.main import main
 from fedivon_app.federation import doctor
 from fedivon_app.federation.keys import make_keys
 from fedivon_app.federation.local_federation import free_port
+from fedivon_app.federation.tls import tls_hint
 
 
 class Answer(BaseHTTPRequestHandler):
@@ -203,3 +204,49 @@ def test_the_command_says_what_to_do_and_its_exit_status(
     assert main([*words, "--data", str(tmp_path / "none.npz")]) == 1
     said = capsys.readouterr().out
     assert "FAILURE" in said and "to do: docs/data.md says" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "says"),
+    [
+        (["sites"], 0, "they fit sites: shape (8, 8, 1), 10 classes"),
+        (["sites", "--set", "data.shape=[28, 28, 1]"], 1, "and sites takes (28, 28, 1)"),
+        (["sites", "--set", "data.num_classes=3"], 1, "there are 10 classes, and sites has 3"),
+        (["demo"], 0, "they fit demo"),
+    ],
+)
+def test_data_are_compared_with_an_experiment(words, status, says, tmp_path, capsys):
+    x = np.zeros((20, 8, 8), np.uint8)
+    y = np.arange(20) % 10
+    np.savez(tmp_path / "site.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    given = ["--data", str(tmp_path / "site.npz"), "--state", str(tmp_path)]
+    assert main(["doctor", *words, *given]) == status
+    assert says in capsys.readouterr().out
+
+
+def test_an_experiment_without_data_is_a_question(capsys):
+    assert main(["doctor", "sites"]) == 2
+    assert "--data FILE" in capsys.readouterr().err
+    assert main(["doctor", "site", "--data", "x"]) == 2
+    assert "did you mean sites?" in capsys.readouterr().err
+
+
+def test_who_forgets_the_authority_is_told(serve, keys, tmp_path):
+    """Of both sides, each way; and of what has nothing to do with it, nothing."""
+    ca = keys / "server" / "ca.crt"
+    secure = serve()
+    plain = serve(secure=False)
+    assert tls_hint(secure, None) == "it speaks TLS: give --ca, its authority's ca.crt"
+    assert tls_hint(plain, ca) == "it speaks no TLS: leave --ca out"
+    assert tls_hint(secure, ca) == tls_hint(plain, None) == ""
+    make_keys(tmp_path / "others", ["127.0.0.1"], [])
+    assert "does not go with" in tls_hint(secure, tmp_path / "others" / "server" / "ca.crt")
+    assert "there is no" in tls_hint(secure, tmp_path / "none.crt")
+    assert "is no certificate" in tls_hint(secure, keys / "server" / "server.key")
+    assert "HOST:PORT" in tls_hint("localhost", None)
+    assert tls_hint(f"127.0.0.1:{free_port()}", None) == ""
+
+
+def test_commands_pass_the_hint_on(serve, capsys):
+    assert main(["sites", "--superlink", serve()]) == 2
+    assert "it speaks TLS: give --ca" in capsys.readouterr().err

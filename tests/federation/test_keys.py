@@ -162,4 +162,4 @@ def test_the_command_says_what_it_made_and_until_when(tmp_path, capsys):
     said = capsys.readouterr().out
     assert "node.pub" in said and f"{datetime.now(UTC) + timedelta(days=397):%Y-%m-%d}" in said
     assert main(words) == 0
-    assert "everything was there" in capsys.readouterr().out
+    assert "nothing to create: all files exist" in capsys.readouterr().out

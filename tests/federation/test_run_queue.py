@@ -10,9 +10,9 @@ from fedivon_app.federation import run_queue
 from fedivon_app.federation.run_queue import Launch, Where, launch
 from fedivon_app.federation.superlink import RunEnd
 from fedivon_app.methods import settings_of
-from fedivon_app.runs.fingerprint import commit
 from fedivon_app.runs.folder import Run
 from fedivon_app.runs.status import RunStatus
+from fedivon_app.runs.version import commit
 
 DONE = RunEnd(RunStatus.COMPLETED)
 

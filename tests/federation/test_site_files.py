@@ -5,8 +5,10 @@ import pytest
 
 from fedivon_app.cli.main import main
 from fedivon_app.core.compose import compose
+from fedivon_app.core.errors import SettingsError
 from fedivon_app.datasets.loading import division
 from fedivon_app.datasets.npz import npz
+from fedivon_app.federation.site_files import write_site_files
 from fedivon_app.methods import settings_of
 
 SITES = ["north", "south", "west"]
@@ -47,3 +49,10 @@ def test_a_sites_own_file_is_kept(tmp_path, capsys):
 def test_what_cannot_be_dealt(experiment, sites, words, tmp_path, capsys):
     assert main(["deal", experiment, "--to", str(tmp_path), "--site", *sites]) == 2
     assert words in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
+def test_a_name_that_leads_elsewhere_is_refused(tmp_path):
+    settings = compose(settings_of, "demo")
+    with pytest.raises(SettingsError, match=r"the site's name '\.\./x' is to be a folder's"):
+        list(write_site_files(settings, tmp_path / "data", ["../x"]))
+    assert not list(tmp_path.iterdir())

@@ -142,3 +142,26 @@ def test_who_is_interrupted_stops_the_run(link, interruption, reading):
 def test_what_flower_refuses_is_an_error(link):
     with pytest.raises(FlowerError, match="`flwr supernode` failed: Connection refused"):
         link.unregister(5)
+
+
+def test_the_box_that_flower_draws_around_an_error_is_not_shown(link, monkeypatch):
+    told = "╭─ Error ──────╮\n│ \x1b[91mNo such\x1b[0m key.  │\n╰──────────────╯\n"
+
+    def refuse(command, **_):
+        return subprocess.CompletedProcess(command, 1, "", told)
+
+    monkeypatch.setattr(subprocess, "run", refuse)
+    with pytest.raises(FlowerError, match=r"^`flwr supernode` failed: No such key\.$"):
+        link.unregister(5)
+    boxed = FlowerStatus(status="finished", sub_status="failed", details=told)
+    link.answers = [boxed]
+    assert link.end_of("7").text == "No such key."
+
+
+def test_folders_of_the_environment_are_named_from_the_root(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEDIVON_DATA", "sets")
+    monkeypatch.delenv("FEDIVON_STATE", raising=False)
+    with SuperLink("127.0.0.1:1") as link:
+        assert link.environment["FEDIVON_DATA"] == str(tmp_path / "sets")
+        assert "FEDIVON_STATE" not in link.environment

@@ -333,3 +333,22 @@ def test_a_pressed_legend_brings_its_series_forward(browser, pages):
         "document.querySelector('.legend button').dispatchEvent(new PointerEvent('pointerleave'))"
     )
     assert browser.value(dim) == []
+
+
+COVERED = """[...document.querySelectorAll('.code')].filter(block => {
+  const button = block.querySelector('button'), text = document.createRange();
+  if (!button || !button.offsetParent) return false;
+  text.selectNodeContents(block.querySelector('pre'));
+  const box = button.getBoundingClientRect();
+  return [...text.getClientRects()].some(line => line.right > box.left && line.top < box.bottom);
+}).length"""
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_button_that_copies_covers_no_text(browser, pages, width):
+    browser.open(pages["report"], width, "light")
+    assert browser.value("document.querySelectorAll('.code button').length") >= 1
+    browser.value("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+    long = "'word '.repeat(200)"
+    browser.value(f"document.querySelectorAll('pre').forEach(p => {{ p.textContent = {long}; }})")
+    assert browser.value(COVERED) == 0

@@ -1,7 +1,6 @@
 """The picture of labels by client shows what the clients of a run get."""
 
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +16,6 @@ from fedivon_app.report.label_plot import (
     divided,
     label_counts,
     label_figure,
-    write_figure,
 )
 from tests.cli.helpers import write_npz
 
@@ -171,19 +169,3 @@ def test_a_picture_stays_within_a_page_and_its_words_apart(shape):
         boxes = [text.get_window_extent() for text in texts if text.get_text()]
         for one, other in pairwise(boxes):
             assert not one.overlaps(other)
-
-
-@pytest.mark.parametrize(
-    ("name", "begins"), [("a.png", b"\x89PNG"), ("b.svg", b"<?xml"), ("deep/c.PDF", b"%PDF")]
-)
-def test_the_suffix_is_the_format(name, begins, tmp_path):
-    figure, _, _ = drawn([[1, 2], [3, 0]])
-    path = write_figure(figure, tmp_path / name)
-    assert path == tmp_path / name and path.read_bytes().startswith(begins)
-
-
-@pytest.mark.parametrize("name", ["a.jpg", "a"])
-def test_another_suffix_is_an_error(name):
-    figure, _, _ = drawn([[1]])
-    with pytest.raises(SettingsError, match="ends in .png, .svg or .pdf"):
-        write_figure(figure, Path(name))

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from fedivon_app.report import figure_files, plots
+from fedivon_app.report import pages
 from fedivon_app.report.html import NOTHING
 from fedivon_app.report.pages import plot_learning, write_comparison, write_report
 from tests.report.pages import new_run, read, record, scores
@@ -82,9 +82,9 @@ def test_pages_of_runs_that_hold_none_have_no_column_for_them(tmp_path, own):
 
 def test_the_learning_plot_has_a_panel_for_each(tmp_path, own, monkeypatch):
     drawn = []
-    monkeypatch.setattr(plots, "learning", lambda panels, title: drawn.extend(panels))
-    monkeypatch.setattr(figure_files, "png", lambda figure, path: None)
-    assert plot_learning([new_run(tmp_path / "runs", rounds(0.25, 1.25), sets=own)], tmp_path / "a")
+    monkeypatch.setattr(pages, "learning", lambda panels, title, width: drawn.extend(panels))
+    monkeypatch.setattr(pages, "write_figure", lambda figure, path: path)
+    plot_learning([new_run(tmp_path / "runs", rounds(0.25, 1.25), sets=own)], tmp_path / "a.png")
     titles = ["test accuracy", "test NLL", "test ECE", "test Brier score"]
     assert [panel.title for panel in drawn] == [*titles, "test Margin & more", "test Regret"]
     np.testing.assert_allclose(drawn[-1].lines[0].y, [2.5, 1.25])

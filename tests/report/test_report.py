@@ -16,7 +16,7 @@ from fedivon_app.report import assets, plots
 from fedivon_app.report import html as template
 from fedivon_app.report.chapters.settings import command
 from fedivon_app.report.grouping import grouped
-from fedivon_app.report.pages import plot_learning, write_comparison, write_report
+from fedivon_app.report.pages import write_comparison, write_report
 from fedivon_app.report.results import RunResults
 from fedivon_app.report.style import COLOURS, COLOURS_DARK, Key, look
 from fedivon_app.runs.folder import Run
@@ -139,10 +139,14 @@ def test_a_run_with_little_in_it_still_has_pages(make, tmp_path):
         assert page.names.count("section") >= 3
 
 
-def test_unreadable_files_count_as_missing(tmp_path):
-    run = new_run(tmp_path, scored())
-    (run.folder / "summary.json").write_text("{")
-    (run.folder / "uncertainty.json").write_text("[1]")
+def test_a_run_on_sites_files_is_not_to_be_simulated_again():
+    again = command(compose(settings_of, "sites"))
+    assert "--superlink HOST:PORT" in again
+    assert "--superlink" not in command(compose(settings_of, "demo"))
+
+
+def test_missing_files_are_named(tmp_path):
+    run = new_run(tmp_path, scored(), status=None)
     text = write_report(run).read_text()
     assert (
         "unfinished: no summary.json was written" in text and "No uncertainty.json is there" in text
@@ -360,14 +364,6 @@ def test_long_runs_stay_small(tmp_path):
     run = new_run(tmp_path, status=None)
     run.write("metrics.jsonl", "".join(json.dumps(one) + "\n" for one in records))
     assert write_report(run).stat().st_size < 2_000_000
-
-
-def test_learning_plot(tmp_path, pngs):
-    run = new_run(tmp_path, scored())
-    empty = new_run(tmp_path, [record(1)])
-    assert plot_learning([run, empty], tmp_path / "plots" / "a.png", ["_a$", "b"])
-    assert (tmp_path / "plots" / "a.png").read_bytes().startswith(b"\x89PNG")
-    assert not plot_learning([empty], tmp_path / "b.png") and not (tmp_path / "b.png").exists()
 
 
 def luminance(colour):

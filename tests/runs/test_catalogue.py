@@ -1,5 +1,6 @@
 """Looking at runs without their methods."""
 
+import json
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ from fedivon_app.core.compose import compose
 from fedivon_app.methods import settings_of
 from fedivon_app.runs.catalogue import look, runs_in
 from fedivon_app.runs.folder import Run
+from fedivon_app.runs.records import SUMMARISED
 from fedivon_app.runs.status import RunStatus
 
 
@@ -68,9 +70,9 @@ def test_what_cannot_be_read_is_said(run, text, says):
     ("text", "says"),
     [
         ("{", "Expecting property name"),
-        ("[]", "list indices"),
-        ('{"rounds": 3}', "it has no 'status'"),
-        ('{"status": "lost", "rounds": 0, "final": null, "seconds": 1}', "'lost' is not a valid"),
+        ("[]", "summary.json must hold names and values, not []"),
+        ('{"rounds": 3}', "summary.json is damaged: it has no status"),
+        (json.dumps(dict.fromkeys(SUMMARISED, 0) | {"status": "lost"}), "'lost' is not a valid"),
     ],
 )
 def test_a_summary_that_cannot_be_read_is_said(run, text, says):

@@ -4,7 +4,7 @@ import pytest
 
 from fedivon_app.core.compose import compose
 from fedivon_app.methods import METHODS, settings_of
-from fedivon_app.runs.fingerprint import MIXED, changed, code_of, commit, digest, mixed
+from fedivon_app.runs.fingerprint import MIXED, changed, code_of, digest, mixed
 from fedivon_app.runs.folder import Run
 from fedivon_app.runs.records import read_code
 
@@ -81,7 +81,3 @@ def test_a_run_that_goes_on_with_other_code_is_of_mixed_code(tmp_path):
     before = kept["modules"] | {"fedivon_app.core.ivon": "another"}
     assert changed(before, kept["modules"]) == ["fedivon_app.core.ivon"]
     assert mixed(before, kept["modules"])["fedivon_app.core.ivon"] == MIXED
-
-
-def test_the_commit_is_that_of_the_checkout():
-    assert len(commit().rstrip("+")) in range(7, 41)

@@ -236,7 +236,7 @@ class Pretended:
     calls: tuple = ()
     fails: dict = {}  # noqa: RUF012 - set anew for every test
 
-    def __init__(self, verbose=False, cores=None):
+    def __init__(self):
         type(self).started += 1
 
     def __enter__(self):
@@ -272,8 +272,7 @@ def federation(monkeypatch):
         return folder / "compare.html"
 
     monkeypatch.setattr("fedivon_app.cli.commands.sweep.write_comparison", write_comparison)
-    monkeypatch.setattr(series, "Federation", Pretended)
-    monkeypatch.setattr("fedivon_app.federation.inline_federation.InlineFederation", Pretended)
+    monkeypatch.setattr(series.Where, "federation", lambda where: Pretended())
     Pretended.started = 0
     Pretended.calls = ()
     Pretended.fails = {}

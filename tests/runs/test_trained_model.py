@@ -74,11 +74,16 @@ def test_another_model_than_the_checkpoints_is_told(run):
 
 
 @pytest.mark.parametrize(
-    "text", ["{", '{"shape": [8, 8, 1]}', '{"shape": [8], "num_classes": "x", "class_names": null}']
+    ("text", "says"),
+    [
+        ("{", "/model.json is not valid JSON"),
+        ('{"shape": [8, 8, 1]}', "/model.json is damaged: it has no 'class_names'"),
+        ('{"shape": [8], "num_classes": "x", "class_names": null}', ": its model cannot be made"),
+    ],
 )
-def test_a_damaged_model_file_is_told(run, text):
+def test_a_damaged_model_file_is_told(run, text, says):
     run.write("model.json", text)
-    with pytest.raises(SettingsError, match=f"{run.folder.name}: its model cannot be made again"):
+    with pytest.raises(SettingsError, match=f"{run.folder.name}{says}"):
         Trained.open(run)
 
 

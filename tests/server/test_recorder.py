@@ -14,6 +14,7 @@ from fedivon_app.core.posterior import Posterior
 from fedivon_app.runs.checkpoints import BestRound
 from fedivon_app.runs.folder import Run
 from fedivon_app.server.evaluation import Evaluator
+from fedivon_app.server.newcomers import Newcomers
 from fedivon_app.server.recorder import Recorder, progress
 from fedivon_app.server.setup import prepare
 from fedivon_app.strategies.standing import Standing
@@ -219,3 +220,35 @@ def test_what_was_learned_and_lost_is_told_at_once(tmp_path, monkeypatch, caplog
         assert (recorder.unlearned is None) == (nll < 2)
     (line,) = [one.getMessage() for one in caplog.records]
     assert line.startswith("round 3: what was learned is lost; hardly better than guessing")
+
+
+def scored_round(server_round: int, accuracy: float | None, *partitions: int) -> dict[str, Any]:
+    gm = {} if accuracy is None else {"test": {"mean": SCORES | {"accuracy": accuracy}}}
+    return record(server_round, **gm) | {"clients": [{"partition": p} for p in partitions]}
+
+
+def test_a_newcomer_after_whom_the_model_is_worse_is_named(tmp_path, caplog):
+    """With the round before last scored, and who came in between counted."""
+    recorder = recorder_in(tmp_path)
+    rounds = [
+        scored_round(1, 0.5, 0, 1, 2),
+        scored_round(2, 0.89, 0, 1, 2),
+        scored_round(3, None, 0, 3),
+        scored_round(4, 0.64, 0, 1, 2),
+        scored_round(5, 0.3, 0, 1, 2),
+    ]
+    for one in rounds:
+        recorder.finished(standing(one["round"]), one)
+    told = [line.getMessage() for line in caplog.records if line.levelname == "WARNING"]
+    assert len(told) == 1 and told[0].startswith(
+        "round 4: accuracy fell from 89.0 % (round 2) to 64.0 %, and partition 3 took part"
+    )
+
+
+def test_who_took_part_is_known_after_a_resume():
+    before = [scored_round(1, 0.9, 0, 1, 2)]
+    assert Newcomers.of(before).fall(scored_round(2, 0.7, 3))
+    assert not Newcomers.of(before).fall(scored_round(2, 0.7, 2))  # nobody is new
+    assert not Newcomers.of(before).fall(scored_round(2, 0.81, 3))  # not by much
+    assert not Newcomers().fall(scored_round(2, 0.1, 3))
+    assert not Newcomers.of([scored_round(1, 0.9, 0)]).fall(scored_round(2, 0.7, 1, 2))

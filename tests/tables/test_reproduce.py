@@ -10,6 +10,7 @@ from fedivon_app.cli.main import main
 from fedivon_app.clients.fedavg import PointClient
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.runs import fingerprint
+from fedivon_app.runs.version import commit
 from fedivon_app.tables.conditions import Condition, Wanted
 from fedivon_app.tables.estimate import estimate, payload_bytes
 from fedivon_app.tables.filled import fill
@@ -114,7 +115,7 @@ def test_what_is_older_than_the_code_is_checked_by_its_first_rounds(
     assert "the first rounds are the same" in shown
     filled = fill(read_table("toy", tmp_path / "conf"), "here", ResultFiles(tmp_path / "results"))
     ages = {row: age for (_, row), age in filled.ages.items()}
-    assert not filled.stale and ages["FedIvon"].checked == (fingerprint.commit(),)
+    assert not filled.stale and ages["FedIvon"].checked == (commit(),)
     assert "first rounds checked at" in ages["FedIvon"].words
     assert "first rounds checked at" not in ages["FedAvg"].words
 

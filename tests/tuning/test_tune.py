@@ -78,7 +78,7 @@ def test_two_methods_are_searched_and_the_best_run_again(federation, command, tm
     assert sorted((one.strategy, one.seed) for one in finals) == [
         (strategy, seed) for strategy in ("fedavg", "fedivon") for seed in (1, 2)
     ]
-    assert all(one.data.holdout == 0 and one.evaluation.every == 20 for one in finals)
+    assert all(one.data.holdout == 0 and one.evaluation.every == 5 for one in finals)
     page = (place / "tune.html").read_text()
     assert "On the test set, seeds 1, 2" in page and "held-out NLL by client.ess" in page
     assert (place / "plots" / "fedavg-client-learning_rate.png").is_file()

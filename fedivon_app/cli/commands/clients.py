@@ -1,6 +1,6 @@
 """Scores a run's personal models again, client by client.
 
-From what the clients of a simulation kept, read again from disk.
+The models are those that the clients of a simulation kept on disk.
 """
 
 from __future__ import annotations

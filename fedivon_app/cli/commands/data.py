@@ -1,28 +1,24 @@
-"""Shows how an experiment's data are divided, and draws it.
+"""Shows how an experiment's data are divided among clients.
 
-Prints what the clients of a run get, by the same rule and seed, and draws the labels by client:
-the darker a cell, the more examples it stands for.
+Prints what the clients of a run would get, by the same rule and seed, and plots the labels of each
+client: the darker a cell, the more examples it stands for.
 """
 
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 import numpy as np
 
 from fedivon_app.cli.parser import add_experiment
+from fedivon_app.cli.paths import given_path, near
 from fedivon_app.cli.tables import layout
 from fedivon_app.core.compose import compose
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.methods import settings_of
-from fedivon_app.report.label_plot import (
-    divided,
-    format_of,
-    label_counts,
-    label_figure,
-    write_figure,
-)
+from fedivon_app.plurals import counted
+from fedivon_app.report.figure_files import format_of, write_figure
+from fedivon_app.report.label_plot import divided, label_counts, label_figure
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,21 +26,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_experiment(parser)
     parser.add_argument(
         "--out",
-        type=Path,
+        type=given_path,
         metavar="FILE",
-        help="the picture, as .png, .svg or .pdf (default: ./EXPERIMENT-labels.png)",
+        help="the plot, as .png, .svg or .pdf (default: ./EXPERIMENT-labels.png)",
     )
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the numbers, draw the picture, print its path, and return the exit status."""
-    path = options.out or Path(f"{options.experiment}-labels.png")
+    path = options.out or given_path(f"{options.experiment}-labels.png")
     format_of(path)  # a wrong suffix is told before data are read
     settings = compose(settings_of, options.experiment, overrides=options.set)
     print(division_text(settings))
     names = divided(settings).source.class_names
-    title = f"{options.experiment}: {_clients(settings)}"
-    print(write_figure(label_figure(label_counts(settings), names, title), path))
+    clients = counted(settings.data.clients or 0, "client")
+    title = f"{options.experiment}: {clients}"
+    print(near(write_figure(label_figure(label_counts(settings), names, title), path)))
     return 0
 
 
@@ -53,6 +50,7 @@ def division_text(settings: AnySettings) -> str:
     found = divided(settings)
     counts = label_counts(settings)
     data = settings.data
+    clients = counted(data.clients or 0, "client")
     rows = [["a client's", "smallest", "median", "largest"]]
     rows.append(["training examples", *_spread([len(part) for part in found.split.train])])
     rows.append(["labels", *_spread((counts > 0).sum(axis=1).tolist())])
@@ -66,13 +64,15 @@ def division_text(settings: AnySettings) -> str:
     unused = len(found.source.y_train) - held_out - int(counts.sum())
     held = int((counts > 0).any(axis=0).sum())
     lines = [
-        f"{_clients(settings)} of {data.source} by the rule {data.partition}, seed {settings.seed}",
+        f"{clients} of {data.source} by the rule {data.partition}, seed {settings.seed}",
         "",
         layout(rows, words=1),
         "",
-        f"all clients: {counts.sum():,} training examples, {held} of {counts.shape[1]} labels",
-        f"the server: {held_out:,} held-out and {len(found.source.y_test):,} test examples",
-        *([f"not used: {unused:,} training examples"] if unused else []),
+        f"all clients: {counted(int(counts.sum()), 'training example')}, {held} of "
+        f"{counted(counts.shape[1], 'label')}",
+        f"the server: {held_out:,} held-out and "
+        f"{counted(len(found.source.y_test), 'test example')}",
+        *([f"not used: {counted(unused, 'training example')}"] if unused else []),
     ]
     return "\n".join(lines)
 
@@ -80,8 +80,3 @@ def division_text(settings: AnySettings) -> str:
 def _spread(values: list[int]) -> list[str]:
     """The smallest, the median and the largest of some numbers."""
     return [f"{value:,.1f}".removesuffix(".0") for value in np.percentile(values, (0, 50, 100))]
-
-
-def _clients(settings: AnySettings) -> str:
-    count = settings.data.clients
-    return f"{count} client{'' if count == 1 else 's'}"

@@ -1,15 +1,14 @@
-"""Writes each site's part of an experiment's data to a file.
+"""Splits an experiment's data into one file per site.
 
-By the experiment's rule of partition, to DIR/NAME/site.npz: to try a deployment whose nodes have
-files of their own. What is there is kept.
+The files DIR/NAME/site.npz, split by the experiment's partition rule, are for trying out a
+deployment in which every node has its own file. Existing files are kept.
 """
 
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from fedivon_app.cli.parser import add_experiment
+from fedivon_app.cli.parser import add_experiment, add_folder
 from fedivon_app.core.compose import compose
 from fedivon_app.federation.site_files import write_site_files
 from fedivon_app.methods import settings_of
@@ -18,10 +17,10 @@ from fedivon_app.methods import settings_of
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes to its parser."""
     add_experiment(parser)
-    parser.add_argument("--site", nargs="+", required=True, metavar="NAME", help="who gets a part")
     parser.add_argument(
-        "--to", type=Path, default=Path("data"), metavar="DIR", help="where (default: ./data)"
+        "--site", nargs="+", required=True, metavar="NAME", help="names of the sites"
     )
+    add_folder(parser, "--to", "data")
 
 
 def run(options: argparse.Namespace) -> int:

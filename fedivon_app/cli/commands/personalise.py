@@ -1,14 +1,13 @@
 """Fits a personal model to your own data.
 
-As one more round of the run's method would do it; your file has x_train, y_train, x_test and
-y_test. DIR is then a folder that `fedivon predict` takes. Your data stay where they are.
+The model is trained as in one more round of the run's method. Your file holds x_train, y_train,
+x_test and y_test, and is not sent anywhere. `fedivon predict` accepts DIR as a run.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 from fedivon_app.cli.parser import (
     add_checkpoint,
@@ -18,7 +17,9 @@ from fedivon_app.cli.parser import (
     positive_number,
     rate,
 )
+from fedivon_app.cli.paths import given_path, near
 from fedivon_app.cli.tables import ScoredRow, scores_table, way_of
+from fedivon_app.plurals import counted
 from fedivon_app.runs.folder import Run
 from fedivon_app.runs.personalise import personalise
 
@@ -28,11 +29,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_checkpoint(parser)
     add_run(parser)
     parser.add_argument(
-        "--data", type=Path, required=True, metavar="FILE", help="an .npz file with your own data"
+        "--data",
+        type=given_path,
+        required=True,
+        metavar="FILE",
+        help="an .npz file with your own data",
     )
     add_folder(parser, "--out", "personal")
     parser.add_argument(
-        "--epochs", type=positive_number, metavar="N", help="over your data (default: the run's)"
+        "--epochs",
+        type=positive_number,
+        metavar="N",
+        help="epochs over your data (default: the run's)",
     )
     parser.add_argument(
         "--learning-rate", type=rate, metavar="X", help="default: that of the run's first round"
@@ -53,8 +61,9 @@ def run(options: argparse.Namespace) -> int:
     )
     evaluation = fitted.run.settings.evaluation
     print(personal_table(fitted.scores, evaluation.samples, evaluation.scores))
-    examples = f"{fitted.num_train} training and {fitted.num_test} test examples"
-    print(f"\n{examples} of {options.data}; {options.out}")
+    tested = counted(fitted.num_test, "test example")
+    examples = f"{fitted.num_train:,} training and {tested}"
+    print(f"\n{examples} of {near(options.data)}; {near(options.out)}")
     return 0
 
 

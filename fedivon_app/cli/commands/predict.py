@@ -1,8 +1,7 @@
-"""Says what pictures show, and how sure the model is.
+"""Classifies images and says how certain the model is.
 
-Pictures of any format that Pillow reads are converted to the model's channels and resized
-(bilinear) to its height and width, all in the same way; an .npz file holds the inputs in an array x
-or x_test.
+Images can be in any format that Pillow reads; they are converted to the model's channels and
+resized (bilinear) to its height and width. An .npz file holds the inputs in an array x or x_test.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedivon_app.cli.parser import add_checkpoint, add_run, share, whole_number
+from fedivon_app.cli.paths import given_path, near
 from fedivon_app.cli.tables import layout
 from fedivon_app.runs.predictions import predictions
 from fedivon_app.runs.trained_model import Trained
@@ -27,35 +27,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_checkpoint(parser)
     add_run(parser)
     parser.add_argument(
-        "file", nargs="+", metavar="FILE", help="a picture, a folder of pictures, or an .npz file"
+        "file",
+        nargs="+",
+        type=given_path,
+        metavar="FILE",
+        help="an image, a folder of images, or an .npz file",
     )
     parser.add_argument(
         "--samples",
         type=whole_number,
         default=64,
         metavar="N",
-        help="weight samples (default: 64); 0: at the mean",
+        help="weight samples (default: 64); 0 predicts at the mean",
     )
     parser.add_argument(
         "--confidence", type=share, default=0.0, metavar="P", help="abstain below this probability"
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
 
 
 def run(options: argparse.Namespace) -> int:
     """Print what each picture shows, and return the exit status: 1 if one could not be read."""
     trained = Trained.open(options.run, options.checkpoint)
-    files = [Path(name) for name in options.file]
     rows = []
     failed = False
-    for one in predictions(trained, files, options.samples, options.confidence):
+    for one in predictions(trained, options.file, options.samples, options.confidence):
         if one.error is not None:
             print(f"fedivon: {one.error}", file=sys.stderr)
             failed = True
         elif options.json:
             print(json.dumps({"file": one.name} | one.said), flush=True)
         else:
-            rows.append(prediction_row(one.name, one.said))
+            rows.append(prediction_row(near(Path(one.name)), one.said))
     if rows:
         print(layout([["file", "class", *NUMBERS], *rows], words=2))
     return 1 if failed else 0

@@ -1,6 +1,6 @@
 """Writes a page about each run.
 
-RUN/report.html holds scores, curves, calibration, uncertainty and settings.
+RUN/report.html shows scores, curves, calibration, uncertainty and settings.
 """
 
 from __future__ import annotations

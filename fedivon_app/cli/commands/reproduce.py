@@ -1,8 +1,8 @@
-"""Fills tables and figures of the papers, ours beside theirs.
+"""Reproduces the papers' tables and compares the numbers.
 
-A table is a file conf/table/<paper>-<table>.yaml. What is missing of it is run, one run after
-another, in DIR/reproduce, and what came of each is kept in the folder of results; the same command
-goes on where it was stopped. In the end there are a page and a Markdown file of each table.
+A table is a file conf/table/<paper>-<table>.yaml. Missing runs are made one after another in
+DIR/reproduce, and their results are kept in the folder of results; the same command continues where
+it was stopped. It ends with a page and a Markdown file for each table.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedivon_app.cli.parser import add_simulation, positive_number
+from fedivon_app.cli.parser import add_runs_folder, add_simulation, positive_number
+from fedivon_app.cli.paths import given_path
 from fedivon_app.cli.tables import layout
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.federation import run_queue
 from fedivon_app.federation.run_queue import Where
 from fedivon_app.runs.catalogue import look
 from fedivon_app.runs.check import check
-from fedivon_app.runs.fingerprint import commit
 from fedivon_app.runs.plan import Action, Step
+from fedivon_app.runs.version import commit
 from fedivon_app.tables.conditions import Wanted, check_rows, left_out, wanted
 from fedivon_app.tables.filled import Filled, best_scale, fill
 from fedivon_app.tables.markdown import list_row
@@ -44,19 +45,19 @@ from fedivon_app.tables.table_file import SCALES, Table, read_table, table_names
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes to its parser."""
     parser.add_argument("table", nargs="*", metavar="TABLE", help="a name in conf/table")
-    parser.add_argument("--list", action="store_true", help="name all tables, and their state")
+    parser.add_argument("--list", action="store_true", help="list all tables and their state")
     parser.add_argument(
         "--scale",
         choices=SCALES,
         default="here",
-        help="as published, as two cores do it in hours, or in minutes (default: here)",
+        help="as published, reduced to hours on two cores, or to minutes (default: here)",
     )
     parser.add_argument(
         "--rows",
         nargs="+",
         default=[],
         metavar="NAME",
-        help="only these blocks, only these rows or methods of them",
+        help="only these blocks, rows or methods",
     )
     parser.add_argument(
         "--seeds",
@@ -65,37 +66,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the seeds 0 to N-1 (default: the file's)",
     )
     parser.add_argument(
-        "--plan", action="store_true", help="only show what would be run, and what it would cost"
+        "--plan", action="store_true", help="only show what would be run and how long it would take"
     )
     parser.add_argument(
-        "--again", action="store_true", help="run those again that are older than the code"
+        "--again", action="store_true", help="repeat runs that are older than the code"
     )
     parser.add_argument(
-        "--anyway", action="store_true", help="also what two CPU cores cannot do, as with a GPU"
+        "--anyway",
+        action="store_true",
+        help="include what is too much for two CPU cores, for example if you have a GPU",
     )
     parser.add_argument(
         "--check",
         action="store_true",
-        help="run the first rounds of those again, and keep their numbers if nothing changed",
+        help="repeat only their first rounds, and keep the numbers if nothing has changed",
     )
-    parser.add_argument(
-        "--runs", default="runs", metavar="DIR", help="where run folders are made (default: ./runs)"
-    )
+    add_runs_folder(parser)
     parser.add_argument(
         "--results",
-        type=Path,
+        type=given_path,
         metavar="DIR",
-        help="where numbers are kept (default: docs/results of the checkout)",
+        help="where results are kept (default: docs/results of the checkout)",
     )
     add_simulation(parser, engine="inline")
-    parser.add_argument("--verbose", action="store_true", help="show Flower's own log too")
+    parser.add_argument("--verbose", action="store_true", help="also show Flower's log")
 
 
 def run(options: argparse.Namespace) -> int:
     """Fill the tables, or list them all, and return the exit status."""
-    folder = Path(options.runs).absolute() / "reproduce"
+    folder = options.runs / "reproduce"
     given = options.results
-    results = ResultFiles(given.absolute()) if given else result_files(folder / "results")
+    results = ResultFiles(given) if given else result_files(folder / "results")
     if options.list:
         print(list_of(results))
         return 0

@@ -1,9 +1,8 @@
-"""Runs an experiment, with several methods or seeds if asked."""
+"""Runs an experiment, with one or several methods and seeds."""
 
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from fedivon_app.cli.launching import launch_all, where_of
 from fedivon_app.cli.parser import add_experiment, add_launch, add_start
@@ -17,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_experiment(parser)
     add_launch(parser)
     add_start(parser)
-    parser.add_argument("--seed", nargs="+", type=int, metavar="N", help="one run for each seed")
+    parser.add_argument("--seed", nargs="+", type=int, metavar="N", help="one run per seed")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -25,9 +24,8 @@ def run(options: argparse.Namespace) -> int:
     where = where_of(options)
     chosen = {"strategy": options.strategy, "seed": options.seed}
     axes = {key: [str(value) for value in values] for key, values in chosen.items() if values}
-    overrides = [*where.settings, *options.set, f"run.folder={Path(options.runs).absolute()}"]
+    overrides = [*where.settings, *options.set, f"run.folder={options.runs}"]
     plans = plan_runs(options.experiment, axes, overrides, remote=bool(where.superlink))
-    if not where.superlink:
-        check(plans)  # what is wrong with the data or the model is said here, before Flower starts
+    check(plans, remote=bool(where.superlink))
     launches = [Launch(settings=plan.settings, config=plan.config) for plan in plans]
     return launch_all(launches, where)

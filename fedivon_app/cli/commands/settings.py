@@ -14,7 +14,7 @@ from fedivon_app.methods import settings_of
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes to its parser."""
     add_experiment(parser)
-    parser.add_argument("--strategy", metavar="NAME", help="another method than its own")
+    parser.add_argument("--strategy", metavar="NAME", help="a method other than the experiment's")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -1,7 +1,7 @@
-"""Lists who may take part, admits sites and removes them.
+"""Lists, admits and removes the sites of a deployment.
 
-Whoever has an admitted key takes part in runs. Admitting a site again is harmless; after its key
-was made anew the former one is shut out.
+Anyone with an admitted key takes part in runs. Admitting a site twice does no harm; if it has a new
+key, the old one is shut out.
 """
 
 from __future__ import annotations
@@ -18,16 +18,18 @@ from fedivon_app.federation.superlink import SuperLink
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes to its parser."""
-    add_connection(parser, "its own port, not the proxy's (default: $FEDIVON_SUPERLINK)")
-    add_folder(parser, "--keys", "keys", "what `fedivon keys` made")
+    add_connection(
+        parser, "the SuperLink's own port, not the proxy's (default: $FEDIVON_SUPERLINK)"
+    )
+    add_folder(parser, "--keys", "keys", "the folder made by `fedivon keys`")
     parser.add_argument(
         "--admit",
         nargs="+",
         default=[],
         metavar="NAME",
-        help="whose DIR/sites/NAME/node.pub to admit",
+        help="sites to admit, by DIR/sites/NAME/node.pub",
     )
-    parser.add_argument("--remove", nargs="+", default=[], metavar="NAME", help="whom to shut out")
+    parser.add_argument("--remove", nargs="+", default=[], metavar="NAME", help="sites to shut out")
 
 
 def run(options: argparse.Namespace) -> int:

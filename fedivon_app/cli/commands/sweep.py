@@ -1,15 +1,14 @@
-"""Runs every combination of values, and compares them.
+"""Runs every combination of values and compares the results.
 
-Values are read as YAML and cut at the commas outside of brackets and quotes. The runs are made one
-after another in DIR/sweep-EXPERIMENT[-NAME]; the same command goes on where it was stopped, and
-keeps what is completed.
+Values are read as YAML and split at commas, except inside brackets and quotes. The runs are made
+one after another in DIR/sweep-EXPERIMENT[-NAME]; the same command continues where it was stopped
+and keeps the runs that are complete.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 from fedivon_app.cli.launching import where_of
@@ -53,26 +52,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the seeds 0 to N-1 (default: the experiment's)",
     )
     parser.add_argument(
-        "--name", metavar="NAME", help="added to the folder's name, for a second sweep"
+        "--name", metavar="NAME", help="added to the folder's name, for another sweep"
     )
-    parser.add_argument(
-        "--again-failed", action="store_true", help="run those again that failed by their own fault"
-    )
+    parser.add_argument("--again-failed", action="store_true", help="repeat the runs that failed")
 
 
 def run(options: argparse.Namespace) -> int:
     """Make the runs that are left of a sweep, compare all, and return the exit status."""
     where = where_of(options)
-    folder = Path(options.runs).absolute() / folder_name(options.experiment, options.name)
+    folder = options.runs / folder_name(options.experiment, options.name)
     axes = sweep_axes(read_grid(options.grid), options.strategy, options.seeds)
     overrides = [*where.settings, *options.set, f"run.folder={folder}"]
     plans = plan_runs(options.experiment, axes, overrides, blame=True, remote=bool(where.superlink))
     for rule in unweighted_rules(axes, plans):
-        print(
-            f"the rule {rule} ignores the weights: it runs once, not once for each merge.weighting"
-        )
-    if not where.superlink:
-        check(plans, blame=True)
+        print(f"the rule {rule} ignores the weights: it runs once, not once per merge.weighting")
+    check(plans, blame=True, remote=bool(where.superlink))
     with run_queue.alone_in(folder):
         steps = next_steps(plans, find([folder]), options.again_failed)
         print(f"{overview(steps)}; folder {folder}", flush=True)

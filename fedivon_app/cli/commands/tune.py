@@ -1,9 +1,9 @@
-"""Searches good settings, with one budget for every method.
+"""Searches for good settings, with equal budgets per method.
 
-Values are proposed by Optuna within the ranges that the methods' settings declare, and runs that
-are hopeless are stopped early. What counts is the NLL on held-out training examples; the test set
-is looked at in the end, with the best values and new seeds. All is kept in
-DIR/tune-EXPERIMENT[-NAME], and the same command goes on where it was stopped.
+Optuna proposes values within the ranges that the methods' settings declare, and hopeless runs are
+stopped early. Trials are judged by the NLL on held-out training examples; the test set is used only
+at the end, with the best values and new seeds. Everything is kept in DIR/tune-EXPERIMENT[-NAME],
+and the same command continues where it was stopped.
 """
 
 from __future__ import annotations
@@ -52,40 +52,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=positive_number,
         required=True,
         metavar="N",
-        help="of each method, in full runs' worth of rounds",
+        help="rounds for each method, counted in full runs",
     )
     parser.add_argument(
         "--range",
         nargs="+",
         default=[],
         metavar="NAME=LOW:HIGH[:log]",
-        help="a range, or NAME=V1,V2: in place of a method's own, or besides",
+        help="a range (or NAME=V1,V2) that replaces a method's own, or an additional one",
     )
     parser.add_argument(
         "--seeds",
         type=whole_number,
         default=3,
         metavar="N",
-        help="new seeds of the best, for the test scores (default: 3)",
+        help="new seeds for the test scores of the best settings (default: 3)",
     )
     parser.add_argument(
         "--holdout",
         type=positive_number,
         metavar="N",
-        help="held-out examples (default: the experiment's, or else 2000, a tenth at most)",
+        help="held-out examples (default: the experiment's, or 2000, but at most a tenth)",
     )
     parser.add_argument(
         "--parallel",
         type=positive_number,
         default=1,
         metavar="K",
-        help="federations side by side, which share the cores (default: 1)",
+        help="federations that run in parallel and share the cores (default: 1)",
     )
     parser.add_argument(
-        "--name", metavar="NAME", help="added to the folder's name, for a second search"
+        "--name", metavar="NAME", help="added to the folder's name, for another search"
     )
     add_simulation(parser, engine="inline")
-    parser.add_argument("--verbose", action="store_true", help="show Flower's own log too")
+    parser.add_argument("--verbose", action="store_true", help="also show Flower's log")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -93,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
     check_installed()
     where = Where(cpus=options.cpus, verbose=options.verbose, engine=options.engine)
     name = folder_name(options.experiment, options.name).removeprefix("sweep-")
-    folder = Path(options.runs).absolute() / f"tune-{name}"
+    folder = options.runs / f"tune-{name}"
     asked = Asked(
         experiment=options.experiment,
         words=options.set,

@@ -1,4 +1,4 @@
-"""Measures how sure a model is, on known and unknown data.
+"""Measures how certain a model is, on known and unknown data.
 
 Writes RUN/uncertainty.json and the run's page.
 """
@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fedivon_app.cli.parser import add_checkpoint, add_run, add_samples
+from fedivon_app.cli.paths import given_path
 from fedivon_app.cli.tables import MISSING, WAYS, ScoredRow, scores_table, way_of
 from fedivon_app.report.pages import write_report
 from fedivon_app.runs.folder import Run
@@ -23,10 +24,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_checkpoint(parser)
     add_run(parser)
     parser.add_argument(
-        "--ood", metavar="SOURCE", help="a data set that the model should not know, such as mnist"
+        "--ood", metavar="SOURCE", help="a data set that is unknown to the model, such as mnist"
     )
     parser.add_argument(
-        "--ood-path", metavar="FILE", help="the file or folder of the sources npz and image-folder"
+        "--ood-path",
+        type=given_path,
+        metavar="FILE",
+        help="its file or folder, for the sources npz and image-folder",
     )
     add_samples(parser, "evaluation.final_samples")
 
@@ -37,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     result = assess(
         one,
         ood=options.ood,
-        ood_path=options.ood_path,
+        ood_path=str(options.ood_path) if options.ood_path else None,
         samples=options.samples,
         checkpoint=options.checkpoint,
     )

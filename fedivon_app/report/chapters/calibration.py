@@ -6,12 +6,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedivon_app.plurals import counted
 from fedivon_app.report import html, plots
 from fedivon_app.report.html import Chapter
 from fedivon_app.report.results import WAYS, RunResults, number
 from fedivon_app.report.view import PageView, Predictor
 
-NOTE = "On the diagonal a model is right as often as it says; below it, it is too sure."
+FEW = 10  # examples in a bin: with fewer, how many of them are right is chance
+NOTE = (
+    "On the diagonal a model is right as often as it says; below it, it is too sure. "
+    f"Bins with fewer than {FEW} examples have no point."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,11 +27,15 @@ class Reliability:
     centres: np.ndarray
     confidence: np.ndarray
     accuracy: np.ndarray
-    share: np.ndarray
+    count: np.ndarray
+
+    def point(self, values: np.ndarray) -> np.ndarray:
+        """Return the values of bins with enough examples to say something, NaN for the others."""
+        return np.where(self.count >= FEW, values, np.nan)
 
 
 def chapter(view: PageView) -> Chapter | None:
-    """Draw the reliability diagram, and how often a model is how sure."""
+    """Draw the reliability diagram, and how many examples a model is how sure of."""
     found = [bins for one in view.assessed if (bins := _pooled(one))]
     if not found:
         return None
@@ -35,14 +44,14 @@ def chapter(view: PageView) -> Chapter | None:
         title="Reliability",
         x="confidence",
         y="accuracy",
-        lines=[_line(bins, bins.confidence, bins.accuracy) for bins in found],
+        lines=[_line(bins, bins.confidence, bins.point(bins.accuracy)) for bins in found],
         diagonal=True,
     )
     confidence = plots.curves(
-        title="How sure it is",
+        title="How many examples",
         x="confidence",
-        y="% of the examples",
-        lines=[_line(bins, bins.centres, 100 * bins.share) for bins in found],
+        y="examples",
+        lines=[_line(bins, bins.centres, bins.count) for bins in found],
     )
     drawn = [
         view.pictures(
@@ -54,7 +63,7 @@ def chapter(view: PageView) -> Chapter | None:
         view.pictures(
             name="confidence",
             figure=confidence,
-            title="Share of the examples by confidence",
+            title="Number of examples by confidence",
             legend=keys,
         ),
     ]
@@ -81,7 +90,7 @@ def _assessment(results: RunResults) -> str:
     """Return which model was assessed, and on how many examples."""
     found = results.uncertainty
     which = f"Round {found.get('round')} ({found.get('checkpoint')} checkpoint)"
-    return f"{which}, {found.get('num_examples')} test examples"
+    return f"{which}, {counted(found.get('num_examples') or 0, 'test example')}"
 
 
 def _pooled(predictor: Predictor) -> Reliability | None:
@@ -98,12 +107,10 @@ def _pooled(predictor: Predictor) -> Reliability | None:
         with np.errstate(invalid="ignore"):  # an empty bin has neither confidence nor accuracy
             return np.asarray(np.sum(np.multiply(counts, means), axis=0) / total)
 
-    with np.errstate(invalid="ignore"):
-        share = total / total.sum()
     return Reliability(
         predictor=predictor,
         centres=(np.arange(len(total)) + 0.5) / len(total),
         confidence=pooled("confidence"),
         accuracy=pooled("accuracy"),
-        share=share,
+        count=np.asarray(total),
     )

@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from fedivon_app.report import html, plots
+from fedivon_app.report.axes import POINTS
 from fedivon_app.report.html import Chapter
 from fedivon_app.report.results import RunResults, number
 from fedivon_app.report.view import PageView
@@ -67,7 +68,12 @@ def _figure(view: PageView, kind: ClientFigure) -> Figure | None:
     (run,) = view.results
     found = kind.read(run)
     return plots.dots(
-        title=kind.title, y=kind.axis, values=found.values, level=found.level, what=kind.level
+        title=kind.title,
+        y=kind.axis,
+        values=found.values,
+        level=found.level,
+        what=kind.level,
+        least=POINTS if "%" in kind.axis else None,
     )
 
 

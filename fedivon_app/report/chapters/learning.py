@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from fedivon_app.core.scores import Score
 from fedivon_app.report import html, plots
+from fedivon_app.report.axes import POINTS
 from fedivon_app.report.html import Chapter, Unit
 from fedivon_app.report.results import PARTS, RunResults, number
 from fedivon_app.report.tracks import line_by_bytes, line_by_round
@@ -59,6 +60,7 @@ def _figures(
             y="",
             lines=lines,
             log_x=side == "bytes" and _far_apart(lines),
+            least=POINTS if score.percent else None,
         )
         drawn.append(
             view.pictures(

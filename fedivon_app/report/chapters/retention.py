@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedivon_app.report import html, plots
+from fedivon_app.report.axes import POINTS
 from fedivon_app.report.html import Chapter
 from fedivon_app.report.results import UNCERTAINTIES, number
 from fedivon_app.report.view import PageView, Predictor, bands_note, keys_of
@@ -23,7 +24,11 @@ def chapter(view: PageView) -> Chapter | None:
         lines = [line for one in view.assessed if (line := _retained(one, kind))]
         if lines:
             figure = plots.curves(
-                title=f"By {word.lower()}", x="% of the examples kept", y="accuracy %", lines=lines
+                title=f"By {word.lower()}",
+                x="% of the examples kept",
+                y="accuracy %",
+                lines=lines,
+                least=POINTS,
             )
             drawn.append(
                 view.pictures(

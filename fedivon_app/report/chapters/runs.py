@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fedivon_app.plurals import counted
 from fedivon_app.report import html
 from fedivon_app.report.grouping import Group
 from fedivon_app.report.html import NOTHING, Cell, Chapter
@@ -27,7 +28,7 @@ def chapter(view: PageView) -> Chapter | None:
     if lost:
         body = html.paragraph(WHY) + html.table([*COLUMNS[:SHORT], "Why"], lost, SHORT + 1)
     table = html.table(COLUMNS, rows, len(COLUMNS))
-    return Chapter("runs", "Runs", body + html.folded(f"All {len(rows)} runs", table))
+    return Chapter("runs", "Runs", body + html.folded(f"All {counted(len(rows), 'run')}", table))
 
 
 def _row(group: Group, run: RunResults) -> list[Cell]:

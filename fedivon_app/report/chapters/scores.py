@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fedivon_app.plurals import counted
 from fedivon_app.report import html
 from fedivon_app.report.grouping import Group
 from fedivon_app.report.html import NOTHING, Cell, Chapter
@@ -98,6 +99,8 @@ def _best(group: Group, part: str, way: str) -> Scored | None:
 
 def _how(scored: Sequence[Scored], way: str) -> str:
     samples = sorted({one.values["samples"] for one in scored if one.values.get("samples")})
+    if len(samples) == 1:
+        return f"MC, {counted(samples[0], 'sample')}"
     return f"MC, {'/'.join(map(str, samples))} samples" if samples else WAYS[way]
 
 

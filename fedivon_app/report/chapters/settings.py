@@ -16,6 +16,7 @@ from fedivon_app.report.html import Chapter
 from fedivon_app.report.view import PageView
 
 MISSING = object()
+SITES = ["--superlink", "HOST:PORT"]  # a run on sites' own files is not to be simulated
 
 
 def chapter(view: PageView) -> Chapter:
@@ -48,5 +49,6 @@ def command(settings: AnySettings) -> str | None:
     changed = {key: value for key, value in given.items() if usual.get(key, MISSING) != value}
     words = ["fedivon", "run", settings.experiment, "--strategy", settings.strategy]
     words += ["--seed", str(settings.seed)]
+    words += SITES if settings.data.source == "nodes" else []
     words += ["--set"] if changed else []
     return shlex.join([*words, *(f"{key}={written(value)}" for key, value in changed.items())])
