@@ -29,12 +29,15 @@ COMMANDS = {
     "clients": "Scores a run's personal models again, client by client.",
     "illustrate": "Draws BayesADMM's Figures 3a, 3b and 4 anew.",
     "keys": "Makes certificates and keys for a deployment.",
+    "node": "Runs the node of a site: Flower's SuperNode, made faster.",
     "sites": "Lists who may take part, admits sites and removes them.",
     "data": "Shows how an experiment's data are divided, and draws it.",
     "deal": "Writes each site's part of an experiment's data to a file.",
     "doctor": "Checks whether a site can take part, and says what to fix.",
     "settings": "Prints the settings that a run would use.",
 }
+
+PASSED_ON = {"node"}  # commands whose words are those of a program of Flower's
 
 
 class Command(Protocol):

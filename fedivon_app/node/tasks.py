@@ -1,0 +1,144 @@
+"""One message, seen through: its task is claimed, ordered, and answered for if it dies."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from logging import ERROR, WARN
+
+from flwr.app import Error, Message
+from flwr.common.constant import ErrorCode, Status, SubStatus
+from flwr.proto.task_pb2 import Task
+from flwr.supercore import log
+from flwr.supercore.constant import TaskType
+from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
+from flwr.supercore.object_store import ObjectStore
+from flwr.supernode.nodestate import NodeState
+from flwr.supernode.start_client_internal import _insert_message
+
+from fedivon_app.node.orders import Order
+from fedivon_app.node.warm import WarmProcess
+
+REPLY_WAIT = 0.01  # seconds between two looks for a reply
+
+
+@dataclass(frozen=True)
+class RuntimeApi:
+    """Where a ClientApp finds its node."""
+
+    address: str
+    secure: bool
+    ca: str | None
+
+
+class Tasks:
+    """The tasks of a node, which are done one at a time."""
+
+    def __init__(self, state: NodeState, warm: WarmProcess, api: RuntimeApi):
+        self._state = state
+        self._warm = warm
+        self._api = api
+
+    @property
+    def _store(self) -> ObjectStore:
+        return self._state.object_store
+
+    def look_after(self) -> None:
+        """Replace a warm process that died while there was nothing to do."""
+        if not self._warm.alive():
+            log(WARN, "The warm process of this node is gone; another one is started.")
+            self._warm.close()
+            self._warm.start()
+
+    def see_through(self, message: Message) -> None:
+        """Have a message that has arrived, with its objects, answered; return when it is.
+
+        A reply counts when its objects are all there and the ClientApp has said that it is done,
+        with the context that it keeps. Otherwise there is an error in its place.
+        """
+        run_id = message.metadata.run_id
+        pending = self._state.get_tasks(run_ids=[run_id], statuses=[Status.PENDING])
+        for task in pending:  # none where Flower has refused the bundle, and answered for it
+            if why := self._refusal(task) or self._carry_out(task) or self._unanswered(run_id):
+                log(ERROR, "The ClientApp gave no reply: %s.", why)
+                self._state.finish_task(task.task_id, SubStatus.FAILED, why)
+                self._answer(message, why)
+
+    def _refusal(self, task: Task) -> str:
+        """Return why a task is not to be carried out, or nothing.
+
+        This is asked when the message and the bundle, `self._state.get_fab(task.fab_hash)`, have
+        arrived, and before any line of the bundle is executed.
+        """
+        if task.type != TaskType.CLIENT_APP:
+            return f"this node runs ClientApps alone, and the task is a {task.type}"
+        return ""
+
+    def _carry_out(self, task: Task) -> str:
+        """Have a ClientApp do a task, and wait for its end; return why it did not end well."""
+        self.look_after()
+        if complaint := self._warm.complaint():
+            self._warm.close()
+            return f"its process could not be started: {complaint}"
+        token = self._state.claim_task(task.task_id)
+        if token is None:
+            return "its task was taken by somebody else"
+        order = Order(
+            task=task.task_id,
+            token=token,
+            bundle=task.fab_hash,
+            address=self._api.address,
+            secure=self._api.secure,
+            ca=self._api.ca,
+        )
+        self._warm.order(order)
+        while self._status(task) in (Status.STARTING, Status.RUNNING):
+            gone = [one for one in self._warm.news(REPLY_WAIT) if one.task == task.task_id]
+            if self._status(task) == Status.FINISHED:
+                return ""
+            if gone:
+                return f"its process {_ending(gone[0].status)}"
+            if not self._warm.alive():
+                return "the warm process that it came from is gone"
+        if self._status(task) == Status.PENDING:  # Flower's own word for one that never began
+            self._warm.close()
+            return "its process did not begin in time"
+        return ""
+
+    def _status(self, task: Task) -> str:
+        (found,) = self._state.get_tasks(task_ids=[task.task_id])
+        return str(found.status.status)
+
+    def _unanswered(self, run_id: int) -> str:
+        """Return what is wrong with the reply that a ClientApp has left, or nothing."""
+        replies = self._take_replies(run_id)
+        for reply in replies:
+            self._state.store_message(reply)  # again, for what was looked at counts as fetched
+            tree = self._store.get_object_tree(reply.metadata.message_id)
+            if not all(self._store.get(one.object_id) for one in iterate_object_tree(tree)):
+                return "its reply did not come to its end"
+        return "" if replies else "it ended without one"
+
+    def _take_replies(self, run_id: int) -> list[Message]:
+        """Take the replies of a run out of the state."""
+        replies = list(self._state.get_messages_legacy(run_ids=[run_id], is_reply=True))
+        self._state.delete_messages(message_ids=[one.metadata.message_id for one in replies])
+        return replies
+
+    def _answer(self, message: Message, why: str) -> None:
+        """Put an error in the place of what a ClientApp has left of its reply."""
+        message_id = message.metadata.message_id
+        for reply in self._take_replies(message.metadata.run_id):
+            self._store.delete(reply.metadata.message_id)
+        self._store.delete(message_id)
+        self._state.record_message_processing_start(message_id)
+        self._state.record_message_processing_end(message_id)
+        error = Message(Error(ErrorCode.CLIENT_APP_CRASHED, why), reply_to=message)
+        _insert_message(error, self._state, self._store)
+
+
+def _ending(status: int) -> str:
+    """Return in words how a process ended."""
+    if status < 0:
+        return f"was ended by {signal.Signals(-status).name}"
+    return f"ended with status {status}"
