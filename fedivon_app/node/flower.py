@@ -85,6 +85,9 @@ IN_NODE = (
     Name(LOOP, "pull_objects", ("initial_backoff",), more=True),
     Name(STATE, "NodeStateFactory.state", ("self",)),
     Name(STATE, "NodeState.object_store"),
+    Name(STATE, "NodeState.get_run", ("self", "run_id")),
+    Name(STATE, "NodeState.get_fab", ("self", "fab_hash")),
+    Name("flwr.cli.install", "install_from_fab", ("fab_file", "skip_prompt"), more=True),
     Name(STATE, "NodeState.claim_task", ("self", "task_id")),
     Name(STATE, "NodeState.finish_task", ("self", "task_id", "sub_status", "details")),
     Name(STATE, "NodeState.get_tasks", ("self", "task_ids", "run_ids", "statuses"), more=True),
@@ -121,6 +124,12 @@ IN_CHILD = (
         ),
     ),
     Name(CLIENT_APP, "flwr_exit", ("code", "event_type"), more=True),
+    Name(CLIENT_APP, "install_from_fab", ("fab_file", "skip_prompt"), more=True),
+    Name(
+        "flwr.clientapp.utils",
+        "get_load_client_app_fn",
+        ("default_app_ref", "app_path", "multi_app"),
+    ),
     Name(EXIT, "trigger_exit_handlers", ("run_before_force_exit",)),
     Name("flwr.supercore.app_utils", "start_parent_process_monitor", ("parent_pid",)),
     Name(

@@ -14,11 +14,13 @@ class Order:
     """A task for a ClientApp: its token opens the Runtime API of the node at `address`.
 
     Without `secure` that API speaks no TLS; `ca` is the file of its authority, None for those of
-    the system. `bundle` is the hash of the app that the task runs.
+    the system. The app that the task runs has a name and a version, and its bundle a hash.
     """
 
     task: int
     token: str
+    app: str
+    version: str
     bundle: str
     address: str
     secure: bool = False

@@ -5,8 +5,10 @@ from __future__ import annotations
 import signal
 from dataclasses import dataclass
 from logging import ERROR, WARN
+from pathlib import Path
 
 from flwr.app import Error, Message
+from flwr.cli.install import install_from_fab
 from flwr.common.constant import ErrorCode, Status, SubStatus
 from flwr.proto.task_pb2 import Task
 from flwr.supercore import log
@@ -38,6 +40,7 @@ class Tasks:
         self._state = state
         self._warm = warm
         self._api = api
+        self._installed: dict[str, Path] = {}  # where bundles are, by their hashes
 
     @property
     def _store(self) -> ObjectStore:
@@ -59,7 +62,7 @@ class Tasks:
         run_id = message.metadata.run_id
         pending = self._state.get_tasks(run_ids=[run_id], statuses=[Status.PENDING])
         for task in pending:  # none where Flower has refused the bundle, and answered for it
-            if why := self._refusal(task) or self._carry_out(task) or self._unanswered(run_id):
+            if why := self._refusal(task) or self._attempt(task) or self._unanswered(run_id):
                 log(ERROR, "The ClientApp gave no reply: %s.", why)
                 self._state.finish_task(task.task_id, SubStatus.FAILED, why)
                 self._answer(message, why)
@@ -74,23 +77,17 @@ class Tasks:
             return f"this node runs ClientApps alone, and the task is a {task.type}"
         return ""
 
-    def _carry_out(self, task: Task) -> str:
+    def _attempt(self, task: Task) -> str:
         """Have a ClientApp do a task, and wait for its end; return why it did not end well."""
+        if complaint := self._install(task.fab_hash):
+            return f"its bundle cannot be unpacked: {complaint}"
         self.look_after()
         if complaint := self._warm.complaint():
             self._warm.close()
             return f"its process could not be started: {complaint}"
-        token = self._state.claim_task(task.task_id)
-        if token is None:
+        order = self._claim(task)
+        if order is None:
             return "its task was taken by somebody else"
-        order = Order(
-            task=task.task_id,
-            token=token,
-            bundle=task.fab_hash,
-            address=self._api.address,
-            secure=self._api.secure,
-            ca=self._api.ca,
-        )
         self._warm.order(order)
         while self._status(task) in (Status.STARTING, Status.RUNNING):
             gone = [one for one in self._warm.news(REPLY_WAIT) if one.task == task.task_id]
@@ -104,6 +101,39 @@ class Tasks:
             self._warm.close()
             return "its process did not begin in time"
         return ""
+
+    def _install(self, bundle: str) -> str:
+        """Unpack a bundle, unless it is there; return what keeps from it, or nothing.
+
+        No line of the bundle is executed by this.
+        """
+        if bundle in self._installed and self._installed[bundle].exists():
+            return ""
+        fab = self._state.get_fab(bundle)
+        if fab is None:
+            return "it has not come"
+        try:
+            self._installed[bundle] = install_from_fab(fab.content, skip_prompt=True)
+        except Exception as error:
+            return str(error)
+        return ""
+
+    def _claim(self, task: Task) -> Order | None:
+        """Claim a task, as a SuperExec would; return None if somebody else has."""
+        run = self._state.get_run(task.run_id)
+        token = self._state.claim_task(task.task_id)
+        if run is None or token is None:
+            return None
+        return Order(
+            task=task.task_id,
+            token=token,
+            app=run.fab_id,
+            version=run.fab_version,
+            bundle=task.fab_hash,
+            address=self._api.address,
+            secure=self._api.secure,
+            ca=self._api.ca,
+        )
 
     def _status(self, task: Task) -> str:
         (found,) = self._state.get_tasks(task_ids=[task.task_id])

@@ -1,36 +1,34 @@
 """The warm process of a node: `python -m fedivon_app.node.zygote SOCKET MODE`.
 
-It imports what a ClientApp needs and takes long, and forks a process for every order that comes
-through the socket, or, if it is to keep them, one for all orders of a bundle. It runs no line of a
-bundle, has one thread and does not touch CUDA, so that it can be forked safely at any time. It ends
-when the other end of the socket is closed.
+It imports what ClientApps need and takes long, and forks a process for every bundle for which
+orders come through the socket. It runs no line of a bundle itself, has one thread and does not
+touch CUDA, so that it can be forked safely at any time. It ends when the other end of the socket is
+closed.
 """
 
 from __future__ import annotations
 
 import gc
 import os
-import select
 import signal
 import socket
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
-from pathlib import Path
 
+from fedivon_app.node.family import UNFIT, Family, unfit
 from fedivon_app.node.flower import IN_CHILD, missing
 from fedivon_app.node.orders import Gone, Order, Ready, receive, send
 from fedivon_app.node.warm import Mode
 
-# `client_app` brings torch and what else the app imports; the others are imported by clients when
-# they first need them, which in a fork is every time.
-NEEDED = ("fedivon_app.node.child", "fedivon_app.client_app")
-HELPFUL = ("sklearn.datasets",)
+# `client_app` brings torch and what else the app imports. The others are imported when they are
+# first needed, which in a fork is every time.
+NEEDED = ("fedivon_app.node.bundle", "fedivon_app.client_app")
+HELPFUL = ("httpcore", "encodings.cp437", "sklearn.datasets", "torch.profiler")
 BLAS_THREADS = "OPENBLAS_NUM_THREADS"
-FAREWELL = 5.0  # seconds that ClientApps have to end
 
 
 def preload() -> None:
@@ -55,128 +53,81 @@ def _one_blas_thread() -> Iterator[None]:
         os.environ[BLAS_THREADS] = before
 
 
-def unfit() -> str:
-    """Return why this process cannot be forked safely, or nothing."""
-    tasks = Path("/proc/self/task")
-    if tasks.is_dir() and (threads := len(list(tasks.iterdir()))) > 1:
-        return f"it has {threads} threads after its imports"
-    if "torch" in sys.modules and sys.modules["torch"].cuda.is_initialized():
-        return "its imports have initialised CUDA"
-    return ""
-
-
 @dataclass
-class Child:
-    """A process for ClientApps, and the task that it was last given; `link` if it is kept."""
+class Home:
+    """The process for the ClientApps of a bundle, and the order that it was last given."""
 
-    task: int
-    bundle: str
-    link: socket.socket | None = None
+    link: socket.socket
+    order: Order
+    imports: bool
 
 
 class Zygote:
-    """Forks processes for the orders that come through a socket, and tells which are gone."""
+    """Passes orders on to the process of their bundle, and tells the node which are gone."""
 
-    def __init__(self, link: socket.socket, mode: Mode):
-        self._link = link
-        self._keeps = mode is Mode.WORKER
-        self._children: dict[int, Child] = {}
-        self._woken, self._waker = socket.socketpair()
-        self._woken.setblocking(False)
-        self._waker.setblocking(False)
-        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    def __init__(self, node: socket.socket, mode: Mode):
+        self._node = node
+        self._mode = mode
+        self._family = Family()
+        self._homes: dict[int, Home] = {}  # by process id; the last one is in use
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is the node who says when to end
 
     def serve(self) -> None:
         """Do what the node says until it closes the socket."""
         while True:
-            readable, _, _ = select.select([self._link, self._woken], [], [])
-            self._reap()
-            if self._link in readable:
-                order = receive(self._link)
+            readable = self._family.wait(self._node)
+            for pid, status in self._family.ended().items():
+                self._ended(self._homes.pop(pid), status)
+            if readable:
+                order = receive(self._node)
                 if not isinstance(order, Order):
                     break
-                self._take(order)
-        self._end_children()
+                self._pass_on(order)
+        for home in self._homes.values():
+            home.link.close()
+        self._family.see_off()
 
-    def _take(self, order: Order) -> None:
-        if not self._keeps:
-            from fedivon_app.node.child import carry_out
+    def _pass_on(self, order: Order) -> None:
+        home = next(reversed(self._homes.values()), None)
+        if home is None or home.order.bundle != order.bundle:
+            if home is not None:
+                home.link.close()  # by which it ends
+            home = self._start(order, imports=True)
+        home.order = order
+        with suppress(OSError):  # it is gone, which will be heard of
+            send(home.link, order)
 
-            pid = self._fork(lambda: carry_out(order, parent=os.getppid()))
-            self._children[pid] = Child(order.task, order.bundle)
-            return
-        kept = self._kept(order)
-        kept.task = order.task
-        assert kept.link is not None
-        with suppress(OSError):  # it is gone, which `_reap` will tell
-            send(kept.link, order)
+    def _start(self, order: Order, imports: bool) -> Home:
+        """Start the process of a bundle, which imports the app first, or leaves that to forks."""
+        from fedivon_app.node.bundle import live
 
-    def _kept(self, order: Order) -> Child:
-        """Return the process that is kept for this bundle; one of another bundle ends."""
-        from fedivon_app.node.child import carry_out_all
-
-        for child in self._children.values():
-            if child.link is not None and child.bundle == order.bundle:
-                return child
-        for child in self._children.values():
-            if child.link is not None:
-                child.link.close()
-                child.link = None
         here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with there:
-            pid = self._fork(lambda: carry_out_all(there, parent=os.getppid()), here)
-        self._children[pid] = Child(order.task, order.bundle, here)
-        return self._children[pid]
+            forks = self._mode is Mode.FORK
+            work = partial(live, there, self._node, order if imports else None, forks)
+            home = Home(here, order, imports)
+            self._homes[self._family.fork(work, parents_own=[here])] = home
+        return home
 
-    def _fork(self, work: Callable[[], None], *parents_own: socket.socket) -> int:
-        if why := unfit():
-            sys.exit(f"fedivon node: the warm process cannot be forked: {why}")
-        sys.stdout.flush()
-        sys.stderr.flush()
-        pid = os.fork()
-        if pid:
-            return pid
-        signal.set_wakeup_fd(-1)
-        kept = [child.link for child in self._children.values() if child.link is not None]
-        for one in (self._link, self._woken, self._waker, *kept, *parents_own):
-            one.close()
-        from fedivon_app.node.child import live
-
-        live(work)
-
-    def _reap(self) -> None:
-        with suppress(BlockingIOError):
-            self._woken.recv(4096)
-        for pid, child in list(self._children.items()):
-            ended, status = os.waitpid(pid, os.WNOHANG)
-            if ended:
-                del self._children[pid]
-                if child.link is not None:
-                    child.link.close()
-                with suppress(OSError):  # the node is gone, which `serve` will see
-                    send(self._link, Gone(child.task, os.waitstatus_to_exitcode(status)))
-
-    def _end_children(self) -> None:
-        limit = time.monotonic() + FAREWELL
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            for pid in self._children:
-                os.kill(pid, number)
-            while self._children and (number == signal.SIGKILL or time.monotonic() < limit):
-                self._reap()
-                time.sleep(0.05)
+    def _ended(self, home: Home, status: int) -> None:
+        """Tell that a process is gone, unless it is to be replaced by one that imports nothing."""
+        home.link.close()
+        if status == UNFIT and home.imports:
+            send(self._start(home.order, imports=False).link, home.order)
+        else:
+            with suppress(OSError):  # the node is gone, which `serve` will see
+                send(self._node, Gone(home.order.task, status))
 
 
 def main() -> None:
     """Import, say so, and serve."""
-    link = socket.socket(fileno=int(sys.argv[1]))
+    node = socket.socket(fileno=int(sys.argv[1]))
     preload()
     gc.collect()
     gc.freeze()  # so that a collection in a fork does not copy all that it shares
     with suppress(BrokenPipeError):  # the node has ended meanwhile
-        send(link, Ready(missing(IN_CHILD) or unfit()))
-        Zygote(link, Mode(sys.argv[2])).serve()
+        send(node, Ready(missing(IN_CHILD) or unfit()))
+        Zygote(node, Mode(sys.argv[2])).serve()
 
 
 if __name__ == "__main__":
