@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import reduce
 from importlib import import_module
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 BIN = Path(sys.executable).parent
 MAIN = "flwr.supernode.cli.flower_supernode"
@@ -59,7 +59,7 @@ class Name:
     def complaint(self) -> str:
         """Return what is not as expected, or nothing."""
         try:
-            found = reduce(getattr, self.name.split("."), import_module(self.module))
+            found: Any = reduce(getattr, self.name.split("."), import_module(self.module))
         except (ImportError, AttributeError):
             return f"flwr has no {self}"
         if self.parameters is None:

@@ -10,12 +10,17 @@ from functools import partial
 from importlib import import_module
 from logging import INFO
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.node.flower import IN_NODE, LOOP, MAIN, missing, run_stock
 from fedivon_app.node.waits import Clock
 from fedivon_app.node.warm import Mode, WarmProcess
+
+if TYPE_CHECKING:  # flwr is imported while the warm process starts, and not before
+    from flwr.app import Message
+
+    from fedivon_app.node.tasks import Tasks
 
 OBJECTS_WAIT = 0.05  # seconds after which objects that were not there are asked for again
 
@@ -84,7 +89,7 @@ def _start(stock: Callable[..., None], warm: WarmProcess, **words: Any) -> None:
     stock(**words | {"isolation": ISOLATION_MODE_PROCESS})
 
 
-def replace_waits(loop: ModuleType, tasks: Any) -> None:
+def replace_waits(loop: ModuleType, tasks: Tasks) -> None:
     """Let Flower's loop see each message through before it looks for the reply.
 
     `loop` is the module of that loop. It asks for messages, stores one with its objects, and then
@@ -93,7 +98,7 @@ def replace_waits(loop: ModuleType, tasks: Any) -> None:
     clock = Clock(meanwhile=tasks.look_after)
     pull = loop._pull_and_store_message
     push = loop._push_messages
-    received = []  # the message that came last
+    received: list[Message] = []  # the message that came last
 
     def pull_and_note(*, receive: Callable[[], Any], **words: Any) -> int | None:
         def receive_and_note() -> Any:

@@ -72,7 +72,7 @@ class WarmProcess:
 
     def news(self, seconds: float) -> list[Gone]:
         """Return whose processes have ended, as soon as there is one, or after so many seconds."""
-        gone = []
+        gone: list[Gone] = []
         while packet := self._next(seconds if not gone else 0.0):
             if isinstance(packet, Ready):
                 self._ready = packet
