@@ -48,7 +48,7 @@ class Nodes:
     """A federation with three nodes of one kind."""
 
     def __init__(self, stack: ExitStack, root: Path, mode: Mode):
-        self.sites = Sites(stack, root, NAMES, mode=mode)
+        self.sites = Sites(stack, root, NAMES, modes=dict.fromkeys(NAMES, mode))
         wait_for(self._there, "the nodes")
 
     def _there(self) -> bool:

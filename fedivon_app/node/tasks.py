@@ -63,7 +63,7 @@ class Tasks:
         pending = self._state.get_tasks(run_ids=[run_id], statuses=[Status.PENDING])
         for task in pending:  # none where Flower has refused the bundle, and answered for it
             if why := self._refusal(task) or self._attempt(task) or self._unanswered(run_id):
-                log(ERROR, "The ClientApp gave no reply: %s.", why)
+                log(ERROR, "An error is sent in place of the ClientApp's reply: %s.", why)
                 self._state.finish_task(task.task_id, SubStatus.FAILED, why)
                 self._answer(message, why)
 
@@ -147,7 +147,7 @@ class Tasks:
             tree = self._store.get_object_tree(reply.metadata.message_id)
             if not all(self._store.get(one.object_id) for one in iterate_object_tree(tree)):
                 return "its reply did not come to its end"
-        return "" if replies else "it ended without one"
+        return "" if replies else "it ended without a reply"
 
     def _take_replies(self, run_id: int) -> list[Message]:
         """Take the replies of a run out of the state."""

@@ -5,6 +5,7 @@ import ssl
 import subprocess
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -22,7 +23,8 @@ class Sites:
     """A SuperLink, the proxy before it where there is an nginx, and the nodes of sites.
 
     The nodes dial the proxy. Those of `admitted` are started, as partition 0, 1 and so on, with the
-    files that `fedivon deal` left in `data` if that is given. `mode` is how they start ClientApps.
+    files that `fedivon deal` left in `data` if that is given. `modes` are other ways of
+    starting ClientApps than the default, by site.
     """
 
     def __init__(
@@ -32,10 +34,10 @@ class Sites:
         admitted: list[str],
         others: tuple[str, ...] = (),
         data: Path | None = None,
-        mode: Mode = Mode.FORK,
+        modes: Mapping[str, Mode] | None = None,
     ):
         self.root = root
-        self.mode = mode
+        self.modes = modes or {}
         self.keys = root / "keys"
         self.data = data
         make_keys(self.keys, ["127.0.0.1", "superlink"], [*admitted, *others])
@@ -109,7 +111,7 @@ class Sites:
             node_config=config,
             address=self.address,
             options=words,
-            mode=self.mode,
+            mode=self.modes.get(site, Mode.FORK),
         )
         self.nodes[site] = node
         return node
