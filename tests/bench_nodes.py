@@ -1,9 +1,15 @@
-"""Rounds of real nodes for `make bench`: three of them, TLS and keys on, stock and ours in turn."""
+"""Rounds of real nodes for `make bench`: three of them, TLS and keys on, stock and ours in turn.
+
+`python -m tests.bench_nodes` measures them alone.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import shlex
 import tempfile
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import psutil
+import pytest
 
 from fedivon_app.federation.sites import sites_of
 from fedivon_app.node.warm import Mode
@@ -28,26 +35,54 @@ SMALL = [
     "run.checkpoint_every=1000",
     "server.node_timeout=300",
 ]
+E2E = Path(__file__).parent / "e2e"
+WIDE = [900, 1000]  # layers of a network with 969,510 parameters, a posterior of 7.8 MB
+MEGABYTES = 8 * 969_510 / 1e6
 
 
 @dataclass(frozen=True)
 class Rounds:
-    """What the rounds of a run took: seconds each, and CPU seconds of nodes and server in all."""
+    """What the rounds of a run took.
+
+    Seconds of each round, those of all clients' training, and CPU seconds of nodes and server.
+    """
 
     seconds: list[float]
+    training: float
     nodes_cpu: float
     server_cpu: float
 
     @property
-    def messages(self) -> int:
-        """How many messages the nodes have answered: one a round, and the roll call."""
-        return len(NAMES) * (len(self.seconds) + 1)
+    def median(self) -> float:
+        """The seconds of the round in the middle."""
+        return float(np.median(self.seconds))
+
+    @property
+    def node_cpu(self) -> float:
+        """CPU seconds of a node for a message: one a round, and the roll call."""
+        return self.nodes_cpu / (len(NAMES) * (len(self.seconds) + 1))
+
+    def __add__(self, other: Rounds) -> Rounds:
+        return Rounds(
+            seconds=self.seconds + other.seconds,
+            training=self.training + other.training,
+            nodes_cpu=self.nodes_cpu + other.nodes_cpu,
+            server_cpu=self.server_cpu + other.server_cpu,
+        )
+
+    def __str__(self) -> str:
+        return (
+            f"a round {self.median:.2f} s ({min(self.seconds):.2f} to {max(self.seconds):.2f}), "
+            f"CPU {self.node_cpu:.2f} s a message at the node, "
+            f"{self.server_cpu / len(self.seconds):.2f} s a round at the server"
+        )
 
 
 class Nodes:
     """A federation with three nodes of one kind."""
 
     def __init__(self, stack: ExitStack, root: Path, mode: Mode):
+        root.mkdir(parents=True, exist_ok=True)
         self.sites = Sites(stack, root, NAMES, modes=dict.fromkeys(NAMES, mode))
         wait_for(self._there, "the nodes")
 
@@ -57,68 +92,85 @@ class Nodes:
 
     def run(self, rounds: int, *words: str) -> Rounds:
         """Run FedIvon on the digits for so many rounds."""
-        before = self._cpu()
+        nodes_before = self._nodes_cpu()
+        server_before = cpu_seconds([self.sites.federation.pid])
         with tempfile.TemporaryDirectory() as folder:
             overrides = [*SMALL, f"rounds={rounds}", *words]
             config = {"experiment": "demo", "strategy": "fedivon", "runs": folder}
-            end = self.sites.federation.run(
-                config | {"set": shlex.join(overrides)}, show=lambda line: None
-            )
+            config |= {"set": shlex.join(overrides)}
+            end = self.sites.federation.run(config, show=lambda line: None)
             if end.failed:
                 raise RuntimeError(end.text)
             (run,) = Path(folder).iterdir()
-            records: list[dict[str, Any]] = list(Run.open(run).metrics())
-        after = self._cpu()
+            seconds: list[dict[str, Any]] = [one["seconds"] for one in Run.open(run).metrics()]
         return Rounds(
-            seconds=[record["seconds"]["train"] for record in records],
-            nodes_cpu=after[0] - before[0],
-            server_cpu=after[1] - before[1],
+            seconds=[one["train"] for one in seconds],
+            training=sum(sum(one["clients"]) for one in seconds),
+            nodes_cpu=self._nodes_cpu() - nodes_before,
+            server_cpu=cpu_seconds([self.sites.federation.pid]) - server_before,
         )
 
-    def _cpu(self) -> tuple[float, float]:
-        """Return the CPU seconds of all nodes, and of the server, with what came of them."""
-        nodes = sum(cpu_seconds(node.pid) for node in self.sites.nodes.values())
-        return nodes, cpu_seconds(self.sites.federation.pid)
+    def _nodes_cpu(self) -> float:
+        return cpu_seconds(node.pid for node in self.sites.nodes.values())
 
 
-def cpu_seconds(pid: int) -> float:
-    """Return the CPU seconds of a process, of those that came of it, and of those that ended."""
+def cpu_seconds(pids: Iterable[int]) -> float:
+    """Return the CPU seconds of processes, of those that came of them, and of those that ended."""
     total = 0.0
-    parent = psutil.Process(pid)
-    for process in (parent, *parent.children(recursive=True)):
-        with suppress(psutil.NoSuchProcess):
-            total += sum(process.cpu_times()[:4])
+    for pid in pids:
+        parent = psutil.Process(pid)
+        for process in (parent, *parent.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess):
+                total += sum(process.cpu_times()[:4])
     return total
 
 
-def rounds_of_nodes(folder: Path, rounds: int = 20, turns: int = 2) -> list[str]:
-    """Return what rounds take with stock nodes and with ours, as lines of text.
+def rounds_of_nodes(folder: Path, rounds: int = 20, turns: int = 2) -> Iterator[str]:
+    """Give what rounds take with stock nodes and with ours, as lines of text.
 
-    The kinds take turns, each with a federation of its own which has nothing to do meanwhile.
+    The kinds take turns, each with a federation of its own, which has nothing to do meanwhile. Then
+    the process of a client is killed in the second of three rounds, and a model of a million
+    parameters is sent, beside the small one.
     """
-    taken: dict[Mode, list[Rounds]] = {mode: [] for mode in Mode}
     with ExitStack() as stack:
-        kinds = {}
-        for mode in Mode:
-            (folder / mode).mkdir()
-            kinds[mode] = Nodes(stack, folder / mode, mode)
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        patch.setenv("PYTHONPATH", str(E2E), os.pathsep)  # where the network that kills is found
+        patch.setenv("OMP_NUM_THREADS", "1")
+        kinds = {mode: Nodes(stack, folder / mode, mode) for mode in Mode}
+        taken: dict[Mode, list[Rounds]] = {mode: [] for mode in Mode}
         for _ in range(turns):
             for mode, nodes in kinds.items():
                 taken[mode].append(nodes.run(rounds // turns))
-    lines = []
-    for mode, several in taken.items():
-        seconds = [one for run in several for one in run.seconds]
-        messages = sum(run.messages for run in several)
-        count = len(seconds)
-        lines.append(
-            f"{mode:<7} a round {np.median(seconds):.2f} s ({min(seconds):.2f} to "
-            f"{max(seconds):.2f}), CPU a message {sum(r.nodes_cpu for r in several) / messages:.2f}"
-            f" s at the node, {sum(r.server_cpu for r in several) / count:.2f} s a round at the "
-            "server"
-        )
-    return lines
+        for mode, several in taken.items():
+            yield f"{mode:<7} {sum(several[1:], several[0])}"
+        for mode in (Mode.FORK, Mode.STOCK):
+            crashed = kinds[mode].run(3, "model.factory=crashing:mlp").seconds
+            yield f"{mode:<7} a round in which a client's process is killed {crashed[1]:.2f} s"
+        yield from cost_of_a_megabyte(kinds[Mode.FORK])
+
+
+def cost_of_a_megabyte(nodes: Nodes, rounds: int = 5) -> Iterator[str]:
+    """Give what a round takes with 7.8 MB each way and node in place of 0.1 MB."""
+    small = nodes.run(rounds)
+    large = nodes.run(rounds, f"model.options={json.dumps({'sizes': WIDE})}")
+    yield f"0.1 MB  {small}"
+    yield f"{MEGABYTES:.1f} MB  {large}"
+    moved = 2 * MEGABYTES * len(NAMES) * rounds
+    trained = large.training - small.training
+    nodes_cpu = (large.nodes_cpu - small.nodes_cpu - trained) / moved
+    server_cpu = (large.server_cpu - small.server_cpu) / moved
+    yield (
+        f"a MB on its way costs {1e3 * nodes_cpu:.0f} ms of CPU at the node, without the training, "
+        f"and {1e3 * server_cpu:.0f} ms at the server, with the merge"
+    )
+
+
+def main() -> None:
+    """Measure rounds of nodes, and print them."""
+    with tempfile.TemporaryDirectory() as folder:
+        for line in rounds_of_nodes(Path(folder)):
+            print(line, flush=True)
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as place:
-        print("\n".join(rounds_of_nodes(Path(place))))
+    main()
