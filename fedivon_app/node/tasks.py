@@ -47,10 +47,9 @@ class Tasks:
         return self._state.object_store
 
     def look_after(self) -> None:
-        """Replace a warm process that died while there was nothing to do."""
+        """Replace a warm process that is gone."""
         if not self._warm.alive():
             log(WARN, "The warm process of this node is gone; another one is started.")
-            self._warm.close()
             self._warm.start()
 
     def see_through(self, message: Message) -> None:
@@ -89,18 +88,23 @@ class Tasks:
         if order is None:
             return "its task was taken by somebody else"
         self._warm.order(order)
-        while self._status(task) in (Status.STARTING, Status.RUNNING):
-            gone = [one for one in self._warm.news(REPLY_WAIT) if one.task == task.task_id]
-            if self._status(task) == Status.FINISHED:
+        return self._await_end(task)
+
+    def _await_end(self, task: Task) -> str:
+        """Wait until a ClientApp has said that its task is done; return why it never will."""
+        while True:
+            news = self._warm.news(REPLY_WAIT)
+            (now,) = self._state.get_tasks(task_ids=[task.task_id])
+            if now.status.status == Status.FINISHED:
                 return ""
-            if gone:
-                return f"its process {_ending(gone[0].status)}"
+            if now.status.status == Status.PENDING:  # again, as Flower has it after half a minute
+                self._warm.close()
+                return "its process did not begin in time"
+            for gone in news:
+                if gone.task == task.task_id:
+                    return f"its process {_ending(gone.status)}"
             if not self._warm.alive():
                 return "the warm process that it came from is gone"
-        if self._status(task) == Status.PENDING:  # Flower's own word for one that never began
-            self._warm.close()
-            return "its process did not begin in time"
-        return ""
 
     def _install(self, bundle: str) -> str:
         """Unpack a bundle, unless it is there; return what keeps from it, or nothing.
@@ -134,10 +138,6 @@ class Tasks:
             secure=self._api.secure,
             ca=self._api.ca,
         )
-
-    def _status(self, task: Task) -> str:
-        (found,) = self._state.get_tasks(task_ids=[task.task_id])
-        return str(found.status.status)
 
     def _unanswered(self, run_id: int) -> str:
         """Return what is wrong with the reply that a ClientApp has left, or nothing."""

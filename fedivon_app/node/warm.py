@@ -31,7 +31,10 @@ class WarmProcess:
         self.start()
 
     def start(self) -> None:
-        """Start the process; what it needs for that goes on beside what the node does next."""
+        """Start the process, in the place of one that is gone.
+
+        What it needs for that goes on beside what the node does next.
+        """
         self._link, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with there:
             # -P: no module of the node's working directory is to be taken for another one.
@@ -49,8 +52,8 @@ class WarmProcess:
         return self._process.pid
 
     def alive(self) -> bool:
-        """Tell whether the process is there."""
-        return self._process.poll() is None
+        """Tell whether the process is there, and can be spoken to."""
+        return self._link.fileno() >= 0 and self._process.poll() is None
 
     def complaint(self) -> str:
         """Wait until the process can be used; return why it cannot, or nothing."""

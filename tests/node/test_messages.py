@@ -33,6 +33,7 @@ from fedivon_app.node.tasks import RuntimeApi, Tasks
 from fedivon_app.node.warm import Mode, WarmProcess
 
 RUN = 1  # as in conftest.py
+FIRST = "0.1.0"  # the version in toy.py
 TOY = (Path(__file__).parent / "toy.py").read_text()
 PROJECT = """
 [project]
@@ -74,11 +75,11 @@ class Node:
         self.store = self.state.object_store
         self.warm = warm
         self.tasks = Tasks(self.state, warm, api)
-        self.install("0.1.0")
+        self.install(FIRST)
 
-    def install(self, version: str) -> None:
-        """Let the run's bundle be of this version from now on."""
-        code = TOY.replace('VERSION = "0.1.0"', f'VERSION = "{version}"')
+    def install(self, version: str, line: str = "") -> None:
+        """Let the run's bundle be of this version from now on, with this line at its end."""
+        code = f"{TOY.replace(FIRST, version)}\n{line}\n"
         files = {
             "pyproject.toml": PROJECT.format(version=version).encode(),
             "toy.py": code.encode(),
@@ -167,6 +168,15 @@ def test_two_versions_of_the_app_may_come_one_after_the_other(node):
         node.install(version)
         versions.append(node.told()["version"])
     assert versions == ["0.1.0", "0.2.0", "0.1.0"]
+
+
+def test_an_app_that_starts_threads_is_imported_by_every_process_itself(node):
+    """What has threads is not forked."""
+    threads = "import threading\nthreading.Thread(target=time.sleep, args=(60,)).start()"
+    node.install("0.3.0", threads)
+    for told in (node.told(), node.told()):
+        assert told["version"] == "0.3.0" and told["imported-by"] == told["pid"]
+        assert told["threads-of-parents"] == [1, 1]
 
 
 def test_the_death_of_the_warm_process_costs_the_message_under_way_alone(node):
