@@ -18,6 +18,7 @@ from fedivon_app.report.pages import write_report
 from fedivon_app.runs.folder import Run
 from fedivon_app.runs.status import RunStatus
 from fedivon_app.runs.uncertainty import assess
+from fedivon_app.server.arrivals import ask_again_sooner
 from fedivon_app.server.begin_or_resume import Opened, open_run, rounds_of
 from fedivon_app.server.evaluation import Evaluator
 from fedivon_app.server.recorder import Recorder
@@ -32,6 +33,7 @@ log = logging.getLogger("fedivon")
 def main(grid: Grid, context: Context) -> None:
     """Do what the run config asks for; a run that fails says why in its folder."""
     logs.to_stdout()
+    ask_again_sooner()
     run = None
     with ExitStack() as stack:
         try:

@@ -14,6 +14,7 @@ from flwr.serverapp import Grid
 from fedivon_app.core.errors import BadReply, RunError
 from fedivon_app.core.network import Architecture
 from fedivon_app.core.settings import AnySettings
+from fedivon_app.strategies.receive import gather
 from fedivon_app.strategies.replies import malformed, reason, record_of
 
 log = logging.getLogger("fedivon")
@@ -169,7 +170,7 @@ class RollCall:
         known = {node.node_id for node in self.nodes.values()} | set(self.refused) | self.replaced
         if newcomers := sorted(present - known):
             messages = [Message(content, node_id, MessageType.QUERY) for node_id in newcomers]
-            replies = grid.send_and_receive(messages, timeout=self.settings.server.round_timeout)
+            replies = gather(grid, messages, self.settings.server.round_timeout)
             self._enter(newcomers, replies, server_round)
 
     def _enter(self, asked: Collection[int], replies: Iterable[Message], server_round: int) -> None:

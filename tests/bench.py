@@ -1,7 +1,8 @@
 """`make bench`: how fast the hot paths are, each beside what it replaces, in one process.
 
 Timings on a busy machine are noisy: rivals take turns, the median of each counts, and the ratios
-are what to read. Whole runs in Flower's simulation follow (`tests/bench_runs.py`).
+are what to read. Whole runs in Flower's simulation follow (`tests/bench_runs.py`), and rounds of
+real nodes (`tests/bench_nodes.py`).
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from fedivon_app.datasets.node_data import Partition
 from fedivon_app.datasets.sources import load
 from fedivon_app.methods import method, settings_of
 from fedivon_app.strategies.aggregation import RULES, aggregate
+from tests.bench_nodes import rounds_of_nodes
 from tests.bench_runs import load_of_rounds, memory_of_rounds, random_pictures, rounds_by_engine
 
 Run = Callable[[], object]
@@ -313,7 +315,7 @@ def hot_paths(folder: Path) -> None:
 
 
 def whole_runs(folder: Path) -> None:
-    """Print what is measured of whole simulated runs."""
+    """Print what is measured of whole simulated runs, and of real nodes."""
     print("a run, 200 clients, 10 a round, by engine ...", flush=True)
     for engine, measured in rounds_by_engine(folder).items():
         times = "   ".join(f"{name} {value:.3g}" for name, value in measured.items())
@@ -322,6 +324,11 @@ def whole_runs(folder: Path) -> None:
         memory = sorted(memory_of_rounds(folder, clients).items())
         line = "   ".join(f"{name} {value}" for name, value in memory)
         print(f"{f'memory, {clients} clients with personal models':<52} {line}", flush=True)
+    print(
+        "three nodes, TLS and keys, FedIvon on digits, 20 rounds: forked, kept, stock", flush=True
+    )
+    for line in rounds_of_nodes(folder / "nodes"):
+        print(f"{'':<52} {line}", flush=True)
     print("load, 1000 clients, 100 a round, 1e6 parameters: the server", flush=True)
     for line in load_of_rounds(folder):
         print(f"{'':<52} {line}", flush=True)

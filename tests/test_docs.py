@@ -23,6 +23,7 @@ from fedivon_app.core.settings import FORMER_DATA_SETTINGS
 from fedivon_app.datasets.node_data import partition_of
 from fedivon_app.datasets.partition import RULES as PARTITIONS
 from fedivon_app.methods import METHODS, method, settings_of
+from fedivon_app.node.flower import MAIN
 from fedivon_app.runs.plan import plan_runs, read_grid, sweep_axes
 from fedivon_app.server.setup import prepare
 from fedivon_app.strategies.aggregation import RULES
@@ -149,6 +150,9 @@ def understood(command: Command) -> None:
     if not words or words[-1] == "--help":
         return
     options = parse(words)
+    if options.command == "node":
+        importlib.import_module(MAIN)._parse_args_run_supernode().parse_args(options.words)
+        return
     experiment = getattr(options, "experiment", None)
     if experiment is None or placeholder(experiment):
         return

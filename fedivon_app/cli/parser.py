@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import fedivon_app
-from fedivon_app.cli.commands import COMMANDS, command_of
+from fedivon_app.cli.commands import COMMANDS, PASSED_ON, command_of
 from fedivon_app.cli.paths import given_path
 from fedivon_app.runs.version import commit, version_text
 
@@ -42,7 +42,10 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     As argparse does, this prints help or a complaint and exits where the words are not a command
     that can be carried out.
     """
-    options = parser_of(command_in(words)).parse_args(words)
+    command = command_in(words)
+    if command in PASSED_ON and words[0] == command and not {"-h", "--help"} & {*words}:
+        return argparse.Namespace(command=command, words=list(words[1:]))
+    options = parser_of(command).parse_args(words)
     if getattr(options, "set_file", None) is not None:
         options.set = [*_words_of_file(options), *options.set]
     return options

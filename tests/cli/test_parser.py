@@ -22,6 +22,7 @@ NAMES += [
     "clients",
     "illustrate",
     "keys",
+    "node",
     "sites",
     "data",
     "deal",

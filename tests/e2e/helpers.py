@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fedivon_app.federation.local_federation import Federation, free_port
 from fedivon_app.federation.superlink import BIN, RunEnd, RunMaker
+from fedivon_app.node.warm import Mode
 from fedivon_app.runs.folder import Run
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -66,13 +67,14 @@ def start_node(
     node_config: str,
     address: str,
     options: Sequence[str | Path],
+    mode: Mode = Mode.FORK,
 ) -> subprocess.Popen:
-    """A SuperNode with this folder as its home, new or another's before it."""
+    """A node with this folder as its home, new or another's before it."""
     folder.mkdir(exist_ok=True)
-    command = [BIN / "flower-supernode", *options, "--superlink", address]
+    command = [BIN / "fedivon", "node", *options, "--superlink", address]
     command += ["--isolation", "subprocess", "--host", "127.0.0.1", "--port", str(free_port())]
     command += ["--node-config", node_config]
-    environment = federation.environment | {"FLWR_HOME": str(folder)}
+    environment = federation.environment | {"FLWR_HOME": str(folder), "FEDIVON_NODE": mode}
     with open(folder / "log", "w") as log:
         return subprocess.Popen(
             command, env=environment, cwd=folder, stdout=log, stderr=log, start_new_session=True

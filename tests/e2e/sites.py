@@ -5,6 +5,7 @@ import ssl
 import subprocess
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from fedivon_app.federation.keys import make_keys
 from fedivon_app.federation.local_federation import Federation, end_family, free_port
 from fedivon_app.federation.sites import admit
 from fedivon_app.federation.superlink import BIN
+from fedivon_app.node.warm import Mode
 from tests.e2e.helpers import PROJECT, start_node, wait_for
 
 NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
@@ -21,7 +23,8 @@ class Sites:
     """A SuperLink, the proxy before it where there is an nginx, and the nodes of sites.
 
     The nodes dial the proxy. Those of `admitted` are started, as partition 0, 1 and so on, with the
-    files that `fedivon deal` left in `data` if that is given.
+    files that `fedivon deal` left in `data` if that is given. `modes` are other ways of
+    starting ClientApps than the default, by site.
     """
 
     def __init__(
@@ -31,8 +34,10 @@ class Sites:
         admitted: list[str],
         others: tuple[str, ...] = (),
         data: Path | None = None,
+        modes: Mapping[str, Mode] | None = None,
     ):
         self.root = root
+        self.modes = modes or {}
         self.keys = root / "keys"
         self.data = data
         make_keys(self.keys, ["127.0.0.1", "superlink"], [*admitted, *others])
@@ -106,6 +111,7 @@ class Sites:
             node_config=config,
             address=self.address,
             options=words,
+            mode=self.modes.get(site, Mode.FORK),
         )
         self.nodes[site] = node
         return node

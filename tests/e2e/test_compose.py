@@ -26,7 +26,7 @@ KILL = """
 import os, pathlib
 for process in pathlib.Path("/proc").glob("[0-9]*"):
     own = int(process.name) == os.getpid()
-    if not own and b"/flower-supernode" in (process / "cmdline").read_bytes():
+    if not own and b"/fedivon\\0node\\0" in (process / "cmdline").read_bytes():
         os.kill(int(process.name), 9)
 """
 

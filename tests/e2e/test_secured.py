@@ -9,6 +9,7 @@ import pytest
 from fedivon_app.cli.main import main
 from fedivon_app.federation.bundle import copy_app
 from fedivon_app.federation.sites import admit, remove, sites_of
+from fedivon_app.node.warm import Mode
 from fedivon_app.runs.folder import Run
 from tests.e2e.helpers import PROJECT, configuration, launch, wait_for
 from tests.e2e.sites import NGINX, Sites
@@ -34,7 +35,12 @@ def sites(tmp_path_factory):
         clinics = ["clinic-0", "clinic-1"]
         assert main(["deal", "demo", "--to", str(root / "data"), "--site", *clinics]) == 0
         sites = Sites(
-            stack, root, admitted=clinics, others=("former", "stranger"), data=root / "data"
+            stack,
+            root,
+            admitted=clinics,
+            others=("former", "stranger"),
+            data=root / "data",
+            modes={"clinic-1": Mode.STOCK},
         )
         list(admit(sites.federation, sites.keys, ["former"]))
         list(remove(sites.federation, ["former"]))
@@ -44,7 +50,7 @@ def sites(tmp_path_factory):
 def test_secured_nodes_with_files_of_their_own_agree_with_the_simulation(
     sites, federation, tmp_path
 ):
-    """FedIvon, whose server has no data.
+    """FedIvon, whose server has no data; one node is Flower's own, and the other is ours.
 
     test_killed.py has it of BayesADMM, with a data set that all have in common.
     """

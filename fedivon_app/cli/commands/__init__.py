@@ -29,12 +29,15 @@ COMMANDS = {
     "clients": "Scores a run's personal models again, client by client.",
     "illustrate": "Redraws Figures 3a, 3b and 4 of the BayesADMM paper.",
     "keys": "Creates the certificates and keys of a deployment.",
+    "node": "Runs the node of a site: Flower's SuperNode, made faster.",
     "sites": "Lists, admits and removes the sites of a deployment.",
     "data": "Shows how an experiment's data are divided among clients.",
     "deal": "Splits an experiment's data into one file per site.",
     "doctor": "Checks whether a site can take part, and says what to fix.",
     "settings": "Prints the settings that a run would use.",
 }
+
+PASSED_ON = {"node"}  # commands whose words are those of a program of Flower's
 
 
 class Command(Protocol):
