@@ -31,10 +31,15 @@ else:
 
 
 def _version() -> str:
-    """Return the version of this very code, as its pyproject.toml has it."""
+    """Return the version of this very code, as its pyproject.toml has it.
+
+    That lies inside of an installed package, and above it in a checkout and in a bundle.
+    """
     import tomllib
 
-    places = (Path(folder) / "pyproject.toml" for folder in __path__)
-    text = next(place for place in places if place.is_file()).read_text(encoding="utf-8")
-    version: str = tomllib.loads(text)["project"]["version"]
-    return version
+    for place in (_package, _package.parent):
+        if (file := place / "pyproject.toml").is_file():
+            project = tomllib.loads(file.read_text(encoding="utf-8")).get("project", {})
+            if project.get("name") == "fedivon":
+                return str(project["version"])
+    return ""

@@ -154,7 +154,8 @@ class PosteriorStrategy(Generic[M]):
         )
         kept = aggregated.kept_coordinates
         notes: dict[str, Any] = {} if kept is None else {"kept_coordinates": kept}
-        if self.settings.is_scored(round.number) and not RULES.find(rule).averages:
+        by_precisions = aggregated.posterior.precision is not None and not RULES.find(rule).averages
+        if by_precisions and self.settings.is_scored(round.number):
             notes["merge_shift"] = shift_from_average(
                 aggregated.posterior,
                 posteriors=(reply.posterior for reply in round.replies),
