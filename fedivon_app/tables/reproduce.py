@@ -114,7 +114,8 @@ def keep(one: Missing, found: Found | None, results: ResultFiles) -> bool:
 def old(wanted: Iterable[Wanted], results: ResultFiles) -> list[Missing]:
     """Return a run of each condition whose numbers are older than the code, but not its settings.
 
-    It is that of the smallest seed of which the first rounds are known.
+    It is the newest of which the first rounds are known: of one that was made on another processor
+    these may differ, whatever the code, for sums are rounded differently there.
     """
     found = []
     for one in wanted:
@@ -123,9 +124,10 @@ def old(wanted: Iterable[Wanted], results: ResultFiles) -> list[Missing]:
             continue
         now = code_of(one.condition.strategy)
         runs = measured.runs.values()
-        seeds = [run.seed for run in runs if run.start and not run.failed]
-        if seeds and any(changed(run.code, now) for run in runs):
-            found.append(Missing(one, min(seeds)))
+        known = [run for run in runs if run.start and not run.failed]
+        if known and any(changed(run.code, now) for run in runs):
+            newest = max(known, key=lambda run: (run.date, run.seed))
+            found.append(Missing(one, newest.seed))
     return found
 
 
