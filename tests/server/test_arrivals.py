@@ -10,7 +10,7 @@ from fedivon_app.server.arrivals import AGAIN, PULL, ask_again_sooner
 def test_flowers_grid_asks_again_soon_however_often_it_is_told(monkeypatch):
     assert PULL.complaint() == ""
     grid = import_module(PULL.module)
-    stock = grid.pull_objects
+    stock = getattr(grid.pull_objects, "func", grid.pull_objects)  # a run before may have told it
     assert "pull_objects" in grid.HttpGrid.pull_messages.__code__.co_names
     monkeypatch.setattr(grid, "pull_objects", stock)
     ask_again_sooner()
