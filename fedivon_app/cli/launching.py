@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import closing
 
 from fedivon_app.cli.summaries import own_scores, summary_of, summary_table
+from fedivon_app.cli.sureness import sure_of_the_unknown
 from fedivon_app.federation.run_queue import Launch, Where, launch, tell_failure
 from fedivon_app.plurals import counted
 from fedivon_app.runs.records import SUMMARY
@@ -40,6 +41,8 @@ def launch_all(runs: Sequence[Launch], where: Where) -> int:
     scored = [one for one in summaries if one["final"] or one.get("personal")]
     if scored:
         print(f"\n{summary_table(scored, own_scores(folders))}")
+    if unknown := sure_of_the_unknown(folders):
+        print(f"\n{unknown}")
     if folders:
         print("\nrun folders:\n" + "\n".join(f"  {folder}" for folder in folders))
     return 1 if failed else 0
