@@ -41,12 +41,26 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def blocks(text: str, language: str) -> list[str]:
-    """The code blocks of a language, indented ones too."""
-    found = re.findall(rf"^( *)```{language}\n(.*?)^\1```$", text, re.M | re.S)
+@dataclass(frozen=True)
+class Block:
+    """A block of a document between fences: its language and its lines, without their indent."""
+
+    language: str
+    text: str
+
+
+def fenced(text: str) -> list[Block]:
+    """The blocks of a document in their order, indented ones too."""
+    found = re.findall(r"^( *)```(\w*)\n(.*?)^\1```$", text, re.M | re.S)
     return [
-        "\n".join(line.removeprefix(indent) for line in body.splitlines()) for indent, body in found
+        Block(language, "\n".join(line.removeprefix(indent) for line in body.splitlines()))
+        for indent, language, body in found
     ]
+
+
+def blocks(text: str, language: str) -> list[str]:
+    """The code blocks of a language."""
+    return [block.text for block in fenced(text) if block.language == language]
 
 
 def quoted(text: str) -> list[str]:
