@@ -82,9 +82,7 @@ def table_over_seeds(
     return _in_form(form, WORDS_OVER_SEEDS, rows, own)
 
 
-def _in_form(
-    form: str, words: Sequence[str], rows: Sequence[ScoredRow], own: Iterable[str]
-) -> str:
+def _in_form(form: str, words: Sequence[str], rows: Sequence[ScoredRow], own: Iterable[str]) -> str:
     if form == "text":
         return scores_table(words, rows, own=own)
     return FORMS[form](words, rows, columns_of(rows, own))

@@ -200,7 +200,18 @@ def test_show_gives_means_over_seeds(tmp_path, capsys):
     assert main(words) == 0
     first, second = (line.split() for line in capsys.readouterr().out.splitlines()[2:])
     assert first[:3] == ["demo", "rounds=4", "2"] and second[:3] == ["demo", "rounds=5", "1"]
-    assert first[-10:] == "0.00 1.250 ± 0.354 0.100 ± 0.000 0.600 ± 0.000".split()
+    assert first[-10:] == [
+        "0.00",
+        "1.250",
+        "±",
+        "0.354",
+        "0.100",
+        "±",
+        "0.000",
+        "0.600",
+        "±",
+        "0.000",
+    ]
     assert second[-4:] == ["50.00", "1.2500", "0.1000", "0.6000"]
     assert main([*words, "--format", "json"]) == 0
     one, alone = json.loads(capsys.readouterr().out)

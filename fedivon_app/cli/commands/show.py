@@ -61,7 +61,13 @@ def run(options: argparse.Namespace) -> int:
     print(_table(options.run, options.over_seeds, options.format))
     if options.plot:
         runs = [Run.open(folder) for folder in options.run]
-        plot_learning(runs, options.plot, options.names, options.width)
+        plot_learning(
+            runs,
+            path=options.plot,
+            names=options.names,
+            width=options.width,
+            over_seeds=options.over_seeds,
+        )
     return 0
 
 
