@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.documents import ROOT, read
+from tests.documents import TUTORIALS, read
 from tests.tutorial import Reader, alike, typed
 
-FOLDER = ROOT / "docs" / "tutorials"
-PAGES = sorted(path for path in FOLDER.glob("*.md") if path.stem != "three-sites")
+PAGES = [page for page in TUTORIALS if page.stem != "three-sites"]
 LEFT = {
     "first-run": ["labels.png", "runs/*-fedivon/report.html"],
     "your-model": ["runs/*-fedivon/summary.json"],

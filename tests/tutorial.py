@@ -31,12 +31,11 @@ import pytest
 
 from fedivon_app.cli.main import main
 from tests import golden
-from tests.documents import Block, fenced, read, shell_lines
+from tests.documents import FILE_NAME, Block, fenced, read, shell_lines
 from tests.one_process import in_one_process
 
 SET_UP = ("make env", "source .venv/bin/activate")
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
-FILE_NAME = re.compile(r"# ([\w/]+\.\w+)\n")
 DOTS = "..."
 
 
