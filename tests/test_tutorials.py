@@ -48,6 +48,7 @@ def test_a_quoted_line_may_differ_in_digits_and_dates_alone():
         ("```bash\nfedivon show nowhere\n```\n", "`fedivon show nowhere` ended with 2"),
         ("```python\nassert 1 > 2\n```\n", "^$"),
     ],
+    ids=["another output", "a command that fails", "code that fails"],
 )
 def test_what_goes_wrong_is_noticed(page, complaint, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
