@@ -26,11 +26,15 @@ from fedivon_app.clients.state import Memory, default_root, recall_personal, wit
 from fedivon_app.core import client_scores
 from fedivon_app.core.codec import Coded, Payload
 from fedivon_app.core.compact import codec_of
+from fedivon_app.core.errors import PrivacyRefusal
+from fedivon_app.core.flat import Flat
 from fedivon_app.core.instructions import Instructions
+from fedivon_app.core.ledger import Account, Ledger, Steps, digest_of
 from fedivon_app.core.metrics import Tally
 from fedivon_app.core.network import network, pick_device
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.predict import predict, predict_point
+from fedivon_app.core.privacy import Plan, PrivateSteps, check_hides_examples, planned_rounds
 from fedivon_app.core.scores import chosen_scores, tally_of
 from fedivon_app.core.settings import AnySettings, ClientSettings, MergeSettings, Settings
 from fedivon_app.datasets.loading import classes, tensors
@@ -61,6 +65,10 @@ class LossMeter:
         self.total = self.total + (loss.detach() if isinstance(loss, Tensor) else loss)
         self.count += 1
 
+    def pass_over(self) -> None:
+        """Count one minibatch whose loss nobody is to see."""
+        self.count += 1
+
     @property
     def mean(self) -> float:
         """Return the mean; 0 where there was none."""
@@ -74,7 +82,7 @@ class Task:
     `first` tells that nothing has been merged yet. `total_examples` are those of all clients, and
     `memory` is what this one kept. Losses are noted as they are computed. Who looks on does so by
     `after_epoch`: it is called with what the client gave to `batches`, and returns whether training
-    goes on.
+    goes on. In a private run `private` draws the minibatches, and makes their gradients.
     """
 
     inputs: Tensor
@@ -89,24 +97,55 @@ class Task:
     memory: Mapping[str, np.ndarray] = field(default_factory=dict)
     losses: LossMeter = field(default_factory=LossMeter)
     after_epoch: Callable[[SoFar | None], bool] | None = None
+    private: PrivateSteps | None = None
+
+    @property
+    def num_examples(self) -> int:
+        """Return how many examples there are, as far as anybody may know."""
+        return len(self.labels) if self.private is None else self.private.plan.size
 
     @property
     def steps(self) -> int:
         """Return how many minibatches there are."""
+        if self.private is not None:
+            return self.private.plan.steps
         return self.epochs * ceil(len(self.labels) / self.batch_size)
 
     def batches(self, so_far: SoFar | None = None) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield every example once an epoch, shuffled, in minibatches.
 
-        `so_far` returns the posterior that training has come to, for those who look on. A client
-        whose posterior is the point that the network holds need not give it.
+        In a private run each minibatch is drawn by itself, and may be empty. `so_far` returns the
+        posterior that training has come to, for those who look on. A client whose posterior is the
+        point that the network holds need not give it.
         """
         for _ in range(self.epochs):
-            order = torch.randperm(len(self.labels), generator=self.generator)
-            for rows in order.to(self.labels.device).split(self.batch_size):
-                yield self.inputs[rows], self.labels[rows]
+            yield from self._epoch()
             if self.after_epoch is not None and not self.after_epoch(so_far):
                 return
+
+    def _epoch(self) -> Iterator[tuple[Tensor, Tensor]]:
+        if self.private is not None:
+            yield from self.private.batches(self.inputs, self.labels)
+            return
+        order = torch.randperm(len(self.labels), generator=self.generator)
+        for rows in order.to(self.labels.device).split(self.batch_size):
+            yield self.inputs[rows], self.labels[rows]
+
+    def backward(self, flat: Flat, inputs: Tensor, labels: Tensor) -> None:
+        """Add the gradient of a minibatch's mean loss to those of the network's parameters.
+
+        In a private run it is clipped and noisy, and all that is known of the minibatch.
+        """
+        if self.private is None:
+            self.loss(flat.module(inputs), labels).backward()
+        else:
+            self.private.backward(flat, inputs, labels)
+            self.losses.pass_over()
+
+    @property
+    def gradient_noise(self) -> float:
+        """Return the standard deviation of the noise in each coordinate of a gradient."""
+        return 0.0 if self.private is None else self.private.plan.gradient_noise
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the mean cross-entropy of a minibatch, and note it."""
@@ -171,9 +210,11 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
         partition: Partition,
         state: RecordDict | None = None,
         state_root: Path | None = None,
+        ledger: Ledger | None = None,
     ):
         self.settings = settings
         self.partition = partition
+        self.ledger = ledger  # of the site; None: one of the run's own
         self.state = RecordDict() if state is None else state  # what lasts from round to round
         self.state_root = state_root or default_root()
         self.device = pick_device(settings.client.device)
@@ -184,6 +225,8 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
             self.device,
         )
         self.codec = codec_of(settings.wire, self.flat.slices.values())
+        if settings.privacy.is_private:
+            check_hides_examples(self.flat)
 
     @abstractmethod
     def train(self, start: Payload, task: Task) -> Learned:
@@ -203,6 +246,7 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
         memory = self.memory(told)
         carried = self.carried(self.settings)
         kept = memory.recall(told.last_merged) if Carries.TRAINING in carried else {}
+        spent = self.pay(told)
         task = self.task(told, kept)
         self.begin_at(start)
         learned = self.train(start, task)
@@ -219,11 +263,12 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
                 lasting = with_personal(lasting, own)
             needed = {told.last_merged, told.last_saved}
             memory.keep(told.round, lasting, needed=needed)
-        seconds = time.perf_counter() - began
+        metrics = {"loss": task.losses.mean, **learned.metrics}
+        metrics["seconds"] = time.perf_counter() - began
         return ClientReply(
             coded=coded,
-            num_examples=len(task.labels),
-            metrics={"loss": task.losses.mean, **learned.metrics, "seconds": seconds},
+            num_examples=task.num_examples,
+            metrics=metrics if spent is None else {"epsilon": spent},
         )
 
     def begin_at(self, start: Payload) -> None:
@@ -289,6 +334,10 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
         else:
             torch.manual_seed(int(seeds[0]))
         images, labels = self.examples("train", self.partition.train)
+        private = None
+        if self.settings.privacy.is_private:
+            by_layers = self.settings.model.factory is None
+            private = PrivateSteps(self.plan(told), by_layers=by_layers)
         return Task(
             inputs=images,
             labels=labels,
@@ -300,7 +349,52 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
             first=told.first,
             total_examples=told.total_examples,
             memory=memory or {},
+            private=private,
         )
+
+    # The privacy of the client's examples.
+
+    def account(self, told: Instructions) -> Account:
+        """Return what has been spent of the privacy of the client's examples.
+
+        Simulated clients, which have no ledger of their own, keep one of the run.
+        """
+        ledger = self.ledger or Ledger(self.memory(told).folder / "ledger")
+        source = self.partition.source
+        rows = self.partition.train
+        return ledger.account(digest_of(source.x_train[rows], source.y_train[rows]))
+
+    def plan(self, told: Instructions) -> Plan:
+        """Return what the client does in a private run."""
+        privacy = self.settings.privacy
+        account = self.account(told)
+        return Plan(
+            privacy=privacy,
+            size=account.size(len(self.partition.train), privacy.size_epsilon, told.run),
+            batch_size=self.settings.client.batch_size,
+            epochs=self.settings.client.epochs,
+            rounds=planned_rounds(self.settings, self.partition.number),
+        )
+
+    def pay(self, told: Instructions) -> float | None:
+        """Pay for a round before it is trained; return what the run has spent, None if not private.
+
+        What cannot be paid is a PrivacyRefusal.
+        """
+        privacy = self.settings.privacy
+        if privacy.epsilon is None:
+            return None
+        plan = self.plan(told)
+        release = Steps(
+            run=told.run,
+            round=told.round,
+            method=self.settings.strategy,
+            noise=plan.noise_multiplier,
+            rate=plan.rate,
+            steps=plan.steps,
+            clip_norm=privacy.clip_norm,
+        )
+        return self.account(told).charge(release, epsilon=privacy.epsilon, delta=privacy.delta)
 
     def examples(self, part: Literal["train", "test"], rows: np.ndarray) -> tuple[Tensor, Tensor]:
         """Return rows of a part of the client's source as tensors, inputs and labels."""
@@ -331,6 +425,13 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
     def get_properties(self, config: dict[str, Any]) -> dict[str, Any]:
         """Return what the roll call asks of the client's data."""
         source = self.partition.source
+        if self.settings.privacy.is_private:
+            return {
+                "num-train": self.plan(Instructions.from_config(config)).size,
+                "num-test": 0,
+                "shape": list(source.shape),
+                "num-classes": classes(self.settings.data, source),
+            }
         return {
             "num-train": len(self.partition.train),
             "num-test": len(self.partition.test),
@@ -355,6 +456,8 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
         self, parameters: list[np.ndarray], config: dict[str, Any]
     ) -> tuple[float, int, dict[str, Any]]:
         """Score the models that the client has, as sums that can be pooled."""
+        if self.settings.privacy.is_private:
+            raise PrivacyRefusal("a private client does not score models on its test examples")
         told = Instructions.from_config(config)
         start = self._decoded(parameters, config, told)
         tallies = self.score(start, told)

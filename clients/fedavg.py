@@ -103,8 +103,9 @@ class PointClient(PosteriorClient[P, M]):
         """Take a step for every minibatch, pulled by `proximal` towards where it begins."""
         anchor = self.flat.vector.clone() if self.settings.client.proximal else None
         for inputs, labels in task.batches(so_far):
-            loss = task.loss(self.flat.module(inputs), labels)
-            self.step(optimizer, loss, anchor=anchor, penalty=penalty)
+            self.flat.zero_gradient()
+            task.backward(self.flat, inputs, labels)
+            self.pulled_step(optimizer, anchor=anchor, penalty=penalty)
 
     def step(
         self,
@@ -114,13 +115,23 @@ class PointClient(PosteriorClient[P, M]):
         anchor: Tensor | None = None,
         penalty: Penalty | None = None,
     ) -> None:
-        """Take a step on a minibatch's loss and what the method adds to it.
+        """Take a step on a minibatch's loss and what the method adds to it."""
+        self.flat.zero_gradient()
+        loss.backward()
+        self.pulled_step(optimizer, anchor=anchor, penalty=penalty)
 
-        That is its penalty, and `proximal`/2 |theta - anchor|^2.
+    def pulled_step(
+        self,
+        optimizer: torch.optim.Optimizer,
+        *,
+        anchor: Tensor | None = None,
+        penalty: Penalty | None = None,
+    ) -> None:
+        """Take a step by the gradient that the network has, and what the method adds to it.
+
+        That is its penalty, and the gradient of `proximal`/2 |theta - anchor|^2.
         """
         flat = self.flat
-        flat.zero_gradient()
-        loss.backward()
         if penalty is not None:
             flat.gradient.add_(penalty(flat.vector))
         if anchor is not None:

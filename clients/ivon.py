@@ -129,6 +129,7 @@ class IvonTrainer(PosteriorClient[Optimizer, M]):
             "debias": client.debias,
             "rescale_lr": client.rescale_lr,
             "antithetic": client.antithetic,
+            "gradient_noise": task.gradient_noise,
         }
         return IVON(self.flat.module.parameters(), **(given | options))
 
@@ -140,7 +141,7 @@ class IvonTrainer(PosteriorClient[Optimizer, M]):
             set_rate(step)
             for _ in range(client.mc_samples):
                 with optimizer.sampled_params(train=True):
-                    task.loss(self.flat.module(inputs), labels).backward()
+                    task.backward(self.flat, inputs, labels)
             optimizer.step()
         return optimizer.posterior()
 

@@ -25,6 +25,7 @@ from fedivon_app.core.codec import Payload, Raw
 from fedivon_app.core.compact import codec_of
 from fedivon_app.core.errors import DivergenceError, FaultKind, RunError
 from fedivon_app.core.instructions import Instructions
+from fedivon_app.core.sampling import sampled
 from fedivon_app.core.scores import chosen_scores
 from fedivon_app.strategies.base import Merged, PosteriorStrategy, Reply, Round
 from fedivon_app.strategies.client_evaluation import read_scores, scores_at_the_mean
@@ -35,7 +36,6 @@ from fedivon_app.strategies.messages import Contents
 from fedivon_app.strategies.receive import gather
 from fedivon_app.strategies.replies import Replies, num_bytes, sort_out, to_numpy, to_record
 from fedivon_app.strategies.roll_call import Node, RollCall
-from fedivon_app.strategies.sampling import sampled
 from fedivon_app.strategies.standing import Standing
 
 log = logging.getLogger("fedivon")

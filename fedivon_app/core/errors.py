@@ -3,7 +3,8 @@
     FedIvonError
       UserError          somebody asked for what cannot be: SettingsError, DataError
       FlowerError        Flower itself did not do what was asked
-      RunError           a run cannot go on: DivergenceError where its numbers left all bounds
+      RunError           a run cannot go on: DivergenceError where its numbers left all bounds,
+                         PrivacyRefusal where a site declines
 
 The text of each is written for the person who reads it, and shown without a traceback.
 """
@@ -42,6 +43,13 @@ class FlowerError(FedIvonError, RuntimeError):
 
 class RunError(FedIvonError, RuntimeError):
     """A run cannot go on; the text says in which round, by whose fault and why."""
+
+
+class PrivacyRefusal(RunError):
+    """A site declines, because its privacy is spent or its policy forbids it.
+
+    The text says nothing of its data, for it goes to the server as it is.
+    """
 
 
 class DivergenceError(RunError):
