@@ -22,11 +22,12 @@ from flwr.client import NumPyClient
 from torch import Tensor, nn
 
 from fedivon_app.clients.received import Received, decoded
-from fedivon_app.clients.state import Memory, default_root, recall_personal, with_personal
+from fedivon_app.clients.state import Memory, recall_personal, with_personal
 from fedivon_app.core import client_scores
 from fedivon_app.core.codec import Coded, Payload
 from fedivon_app.core.compact import codec_of
 from fedivon_app.core.errors import PrivacyRefusal
+from fedivon_app.core.files import default_state_root
 from fedivon_app.core.flat import Flat
 from fedivon_app.core.instructions import Instructions
 from fedivon_app.core.ledger import Account, Ledger, Steps, digest_of
@@ -216,7 +217,7 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
         self.partition = partition
         self.ledger = ledger  # of the site; None: one of the run's own
         self.state = RecordDict() if state is None else state  # what lasts from round to round
-        self.state_root = state_root or default_root()
+        self.state_root = state_root or default_state_root()
         self.device = pick_device(settings.client.device)
         self.flat = network(
             settings.model,
@@ -246,11 +247,12 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
         memory = self.memory(told)
         carried = self.carried(self.settings)
         kept = memory.recall(told.last_merged) if Carries.TRAINING in carried else {}
-        spent = self.pay(told)
-        task = self.task(told, kept)
+        plan = self.plan(told) if self.settings.privacy.is_private else None
+        spent = None if plan is None else self.pay(told, plan)
+        task = self.task(told, kept, plan)
         self.begin_at(start)
         learned = self.train(start, task)
-        buffers = self.flat.buffers
+        buffers = self.flat.buffers if spent is None else start.buffers
         extras = start.extras if learned.extras is None else learned.extras
         coded = None
         if told.report:
@@ -324,8 +326,16 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
     def _name(self) -> str:
         return f"partition-{self.partition.number}"
 
-    def task(self, told: Instructions, memory: Mapping[str, np.ndarray] | None = None) -> Task:
-        """Return the round's data and randomness, by the seed, the round and the partition."""
+    def task(
+        self,
+        told: Instructions,
+        memory: Mapping[str, np.ndarray] | None = None,
+        plan: Plan | None = None,
+    ) -> Task:
+        """Return the round's data and randomness, by the seed, the round and the partition.
+
+        With a plan for a private run, which examples are taken and their noise follow from nothing.
+        """
         entropy = [self.settings.seed, told.round, self.partition.number]
         seeds = np.random.SeedSequence(entropy).generate_state(2)
         if self.device.type == "cpu":
@@ -334,10 +344,8 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
         else:
             torch.manual_seed(int(seeds[0]))
         images, labels = self.examples("train", self.partition.train)
-        private = None
-        if self.settings.privacy.is_private:
-            by_layers = self.settings.model.factory is None
-            private = PrivateSteps(self.plan(told), by_layers=by_layers)
+        by_layers = self.settings.model.factory is None
+        private = None if plan is None else PrivateSteps(plan, by_layers=by_layers)
         return Task(
             inputs=images,
             labels=labels,
@@ -376,15 +384,13 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
             rounds=planned_rounds(self.settings, self.partition.number),
         )
 
-    def pay(self, told: Instructions) -> float | None:
-        """Pay for a round before it is trained; return what the run has spent, None if not private.
+    def pay(self, told: Instructions, plan: Plan) -> float:
+        """Pay for a round before it is trained, and return the epsilon of the run so far.
 
         What cannot be paid is a PrivacyRefusal.
         """
         privacy = self.settings.privacy
-        if privacy.epsilon is None:
-            return None
-        plan = self.plan(told)
+        assert privacy.epsilon is not None
         release = Steps(
             run=told.run,
             round=told.round,

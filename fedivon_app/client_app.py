@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,9 @@ from flwr.clientapp import ClientApp
 from fedivon_app import logs
 from fedivon_app.clients.base import PosteriorClient
 from fedivon_app.core import heap
-from fedivon_app.core.errors import FedIvonError
+from fedivon_app.core.errors import FedIvonError, PrivacyRefusal, SettingsError
 from fedivon_app.core.settings import AnySettings
+from fedivon_app.core.site_policy import SitePolicy, is_site, site_ledger
 from fedivon_app.core.text import one_line
 from fedivon_app.datasets.node_data import partition_of
 from fedivon_app.methods import method, settings_of
@@ -35,15 +38,38 @@ def _config(message: Message) -> dict[str, Any]:
 
 
 def _client(config: dict[str, Any], context: Context) -> PosteriorClient[Any, Any]:
-    """Return the client of the method that the message's settings name, on this node's data."""
+    """Return the client of the method that the message's settings name, on this node's data.
+
+    What the site's policy forbids is a PrivacyRefusal.
+    """
+    node = context.node_config
+    if why := SitePolicy.of(node).refusal(json.loads(config["settings"])):  # nothing imported yet
+        raise PrivacyRefusal(why)
     settings = _settings(config["settings"])
-    own = context.node_config.get("state-path")
+    own = node.get("state-path")
     return method(settings.strategy).client(
         settings,
-        partition_of(settings, context.node_config),
+        partition_of(settings, node),
         context.state,
         Path(str(own)) if own else None,
+        site_ledger(node) if is_site(node) else None,
     )
+
+
+@contextmanager
+def _discreetly(config: dict[str, Any]) -> Iterator[None]:
+    """Keep the texts of errors here, where the run is private: they may tell of the data."""
+    try:
+        yield
+    except (PrivacyRefusal, SettingsError):
+        raise
+    except Exception:
+        if not _settings(config["settings"]).privacy.is_private:
+            raise
+        logs.to_stdout().exception("what went wrong here is not told to the server")
+        raise PrivacyRefusal(
+            "this private client could not do its part; its own log says why"
+        ) from None
 
 
 def _parameters(message: Message, config: dict[str, Any]) -> list[np.ndarray]:
@@ -73,7 +99,8 @@ def query(message: Message, context: Context) -> Message:
     }
     try:
         config = _config(message)
-        properties |= _client(config, context).get_properties(config)
+        with _discreetly(config):
+            properties |= _client(config, context).get_properties(config)
     except (FedIvonError, OSError) as error:
         properties["error"] = one_line(error)
     _tell(context, "roll call: %s", properties.get("error", "takes part"))
@@ -84,20 +111,18 @@ def query(message: Message, context: Context) -> Message:
 def train(message: Message, context: Context) -> Message:
     """Train for a round; who is not asked to report sends no arrays."""
     config = _config(message)
-    client = _client(config, context)
-    arrays, num_examples, metrics = client.fit(_parameters(message, config), config)
+    with _discreetly(config):
+        client = _client(config, context)
+        arrays, num_examples, metrics = client.fit(_parameters(message, config), config)
     names = config["keys"] if arrays else []
     record = ArrayRecord({name: Array(array) for name, array in zip(names, arrays, strict=True)})
     heap.give_back()
     sent = "sends its posterior" if arrays else "sends nothing but that it trained"
-    _tell(
-        context,
-        f"round %d: trained on %d examples, loss %.4f, %.1f s; {sent}",
-        config["round"],
-        num_examples,
-        metrics["loss"],
-        metrics["seconds"],
-    )
+    if "epsilon" in metrics:
+        how = f"privately, epsilon {metrics['epsilon']:.3f} so far in this run"
+    else:
+        how = f"on {num_examples} examples, loss {metrics['loss']:.4f}, {metrics['seconds']:.1f} s"
+    _tell(context, f"round %d: trained {how}; {sent}", config["round"])
     told = MetricRecord({"num-examples": num_examples, **metrics})
     return Message(RecordDict({"posterior": record, "metrics": told}), reply_to=message)
 
@@ -106,8 +131,9 @@ def train(message: Message, context: Context) -> Message:
 def evaluate(message: Message, context: Context) -> Message:
     """Score the models that the client has on its test part."""
     config = _config(message)
-    client = _client(config, context)
-    _, num_examples, metrics = client.evaluate(_parameters(message, config), config)
+    with _discreetly(config):
+        client = _client(config, context)
+        _, num_examples, metrics = client.evaluate(_parameters(message, config), config)
     heap.give_back()
     _tell(context, "round %d: scored on %d test examples", config["round"], num_examples)
     told = MetricRecord({"num-examples": num_examples, **metrics})

@@ -19,6 +19,8 @@ from fedivon_app.strategies.replies import malformed, reason, record_of
 
 log = logging.getLogger("fedivon")
 PAUSE = 0.5  # seconds between two looks at who is there
+FEW_EXAMPLES = 1000  # of a client, which can hardly be hidden and learned from
+MOST_NAMED = 5  # of many clients of which the same is to be said
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,15 @@ class RollCall:
             max(sizes),
             sum(sizes),
         )
+        if self.settings.privacy.is_private and min(sizes) < FEW_EXAMPLES:
+            few = [str(node) for node in self.nodes.values() if node.num_train < FEW_EXAMPLES]
+            log.warning(
+                "differential privacy is hardly of use with fewer than %d examples a client: the "
+                "noise drowns what they say. So it is with %s%s",
+                FEW_EXAMPLES,
+                ", ".join(few[:MOST_NAMED]),
+                f" and {len(few) - MOST_NAMED} more" if len(few) > MOST_NAMED else "",
+            )
 
     def _call_until_complete(self, grid: Grid, content: RecordDict) -> None:
         """Call the nodes, and those that come while one holds the place of another that is awaited.

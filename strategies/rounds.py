@@ -117,7 +117,7 @@ class Rounds(Strategy):
         arrays = initial_arrays
         payload = Raw().decode(to_numpy(initial_arrays))
         self.standing = replace(self.standing, payload=payload)
-        self.roll_call.assemble(grid, self._contents(Instructions(round=0)))
+        self.roll_call.assemble(grid, self._contents(self._placed(Instructions(round=0))))
         train_config = train_config or ConfigRecord()
         evaluate_config = evaluate_config or ConfigRecord()
         for server_round in range(self.standing.round + 1, num_rounds + 1):
@@ -168,7 +168,8 @@ class Rounds(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Return the messages that ask this round's clients to train."""
-        self.roll_call.call(grid, self._contents(Instructions(round=server_round)), server_round)
+        call = self._contents(self._placed(Instructions(round=server_round)))
+        self.roll_call.call(grid, call, server_round)
         rate = self.settings.client.rate_in(server_round, self.settings.rounds)
         chosen = self.sample(server_round)
         reporting = frozenset(node.partition for node in chosen)
@@ -201,6 +202,7 @@ class Rounds(Strategy):
             sent=previous,
             sizes=self.roll_call.sizes,
             reporting=self._asked.reporting,
+            with_loss=not self.settings.privacy.is_private,
         )
         self._note(server_round, sorted_out)
         done = {reply.partition for reply in sorted_out.good} | set(sorted_out.silent)
@@ -245,10 +247,13 @@ class Rounds(Strategy):
             last_merged={**self.standing.last_merged, **dict.fromkeys(merged_now, server_round)},
         )
         sizes = [reply.num_examples for reply in good]
-        losses = [reply.metrics["loss"] for reply in good]
-        loss = float(np.average(losses, weights=sizes))
-        self._record |= {"train_loss": loss, "posterior": extremes(merged.posterior)}
-        return self.arrays(), MetricRecord({"loss": loss, "num-examples": sum(sizes)})
+        told = MetricRecord({"num-examples": sum(sizes)})
+        if not self.settings.privacy.is_private:
+            losses = [reply.metrics["loss"] for reply in good]
+            told["loss"] = float(np.average(losses, weights=sizes))
+            self._record["train_loss"] = told["loss"]
+        self._record["posterior"] = extremes(merged.posterior)
+        return self.arrays(), told
 
     def _guard(self, server_round: int, replies: Sequence[Reply], sent: Payload) -> list[Reply]:
         """Return the replies within the bounds of the settings; who exceeded them is named.
@@ -401,17 +406,23 @@ class Rounds(Strategy):
 
     def _for(self, node: Node, told: Instructions) -> Instructions:
         """Add what one client must know of the others, and to find what it kept."""
+        return replace(
+            self._placed(told),
+            first=not self.standing.last_merged,
+            total_examples=sum(one.num_train for one in self.roll_call.nodes.values()),
+            last_merged=self.standing.last_merged.get(node.partition, 0),
+            last_saved=self._saved_merged.get(node.partition, 0),
+            report=node.partition in self._asked.reporting,
+        )
+
+    def _placed(self, told: Instructions) -> Instructions:
+        """Add the run's name, and where simulated clients keep what lasts."""
         folder = self.run_folder
         shared = folder is not None and self.settings.run.client_state == "run"
         return replace(
             told,
             run=folder.name if folder else "run",
             client_state=str(folder / "clients") if folder and shared else None,
-            first=not self.standing.last_merged,
-            total_examples=sum(one.num_train for one in self.roll_call.nodes.values()),
-            last_merged=self.standing.last_merged.get(node.partition, 0),
-            last_saved=self._saved_merged.get(node.partition, 0),
-            report=node.partition in self._asked.reporting,
         )
 
 

@@ -21,7 +21,15 @@ from math import inf, log, sqrt
 import numpy as np
 from scipy.special import gammaln, log_ndtr
 
-ORDERS = np.array([*(1 + k / 10 for k in range(1, 100)), *range(11, 64), 128, 256, 512.0])
+ORDERS = np.array(
+    [
+        *(1 + k / 10 for k in range(1, 41)),
+        *(5 + k / 2 for k in range(1, 12)),
+        *range(11, 24),
+        *range(24, 64, 3),
+        *(128, 256, 512),
+    ]
+)
 NO_COST = np.zeros_like(ORDERS)
 
 _TERMS = 600  # of a series, which has come to its end before if its order is whole

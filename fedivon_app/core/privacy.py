@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import lru_cache
 from math import ceil
 
 import numpy as np
@@ -26,8 +26,6 @@ from fedivon_app.core.privacy_settings import PrivacySettings
 from fedivon_app.core.sampling import sampled
 from fedivon_app.core.secure_random import SecureRandom
 from fedivon_app.core.settings import AnySettings
-
-FEW_EXAMPLES = 1000  # fewer than these can hardly be hidden and learned from
 
 
 @dataclass(frozen=True)
@@ -58,19 +56,10 @@ class Plan:
         """Return how many examples a step takes on average."""
         return self.rate * self.size
 
-    @cached_property
+    @property
     def noise_multiplier(self) -> float:
         """Return z: the least noise with which the planned rounds cost no more than epsilon."""
-        privacy = self.privacy
-        assert privacy.epsilon is not None
-        before = pure_cost(privacy.size_epsilon)
-        steps = self.steps * self.rounds
-        try:
-            return noise_for(
-                privacy.epsilon, privacy.delta, rate=self.rate, steps=steps, before=before
-            )
-        except ValueError as error:
-            raise SettingsError(f"privacy: {error}; lower privacy.size_epsilon") from None
+        return _noise(self.privacy, rate=self.rate, steps=self.steps * self.rounds)
 
     @property
     def round_cost(self) -> np.ndarray:
@@ -81,6 +70,16 @@ class Plan:
     def gradient_noise(self) -> float:
         """Return the standard deviation of the noise in each coordinate of a mean gradient."""
         return self.noise_multiplier * self.privacy.clip_norm / self.expected
+
+
+@lru_cache(maxsize=64)
+def _noise(privacy: PrivacySettings, *, rate: float, steps: int) -> float:
+    assert privacy.epsilon is not None
+    before = pure_cost(privacy.size_epsilon)
+    try:
+        return noise_for(privacy.epsilon, privacy.delta, rate=rate, steps=steps, before=before)
+    except ValueError as error:
+        raise SettingsError(f"privacy: {error}; lower privacy.size_epsilon") from None
 
 
 def planned_rounds(settings: AnySettings, partition: int) -> int:

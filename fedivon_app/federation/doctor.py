@@ -24,8 +24,8 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedivon_app.clients.state import default_root
 from fedivon_app.core.errors import DataError
+from fedivon_app.core.files import default_state_root
 from fedivon_app.core.text import one_line
 from fedivon_app.plurals import counted
 
@@ -79,7 +79,7 @@ def examine(
     """
     checks: dict[str, Callable[[], Iterator[Finding]]] = {
         "environment": _environment,
-        "state": lambda: _state(state or default_root()),
+        "state": lambda: _state(state or default_state_root()),
     }
     if data:
         checks["data"] = lambda: _data(data, wanted)
