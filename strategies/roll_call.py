@@ -77,7 +77,8 @@ class Node:
 class RollCall:
     """The nodes by partition id, asked once each, when they appear.
 
-    `replaced` are ids of nodes that came back with another; Flower lists them for a while. `spare`
+    `replaced` are ids of nodes that came back with another; Flower lists them for a while.
+    `unable` says why nodes could not answer, as a site does that refuses the code. `spare`
     are those of the refused ones whose partition is beyond `data.clients`, as comes about when
     nodes are counted while they still arrive. `sizes` are the numbers of training examples that the
     partitions told when they were first called: they stay, whatever a node tells later.
@@ -88,6 +89,7 @@ class RollCall:
         self.architecture = architecture
         self.nodes: dict[int, Node] = {}
         self.refused: dict[int, str] = {}
+        self.unable: dict[int, str] = {}
         self.spare: set[int] = set()
         self.sizes: dict[int, int] = {}
         self.replaced: set[int] = set()
@@ -104,7 +106,8 @@ class RollCall:
         if set(self.refused) - self.spare or self._vacant():
             raise RunError("\n".join(self.refused.values()))
         if not self.nodes:
-            raise RunError("no node answered the roll call; the nodes' own logs say why")
+            why = "; ".join(dict.fromkeys(self.unable.values())) or "the nodes' own logs say why"
+            raise RunError(f"no node answered the roll call: {why}")
         if (count := self.settings.clients_per_round) and count > len(self.nodes):
             raise RunError(
                 f"clients_per_round is {count}, but the federation has {len(self.nodes)} clients; "
@@ -193,7 +196,8 @@ class RollCall:
             if message.has_error():
                 if node_id in asked:  # Flower's word of a node that is gone comes from nobody
                     answered.add(node_id)
-                    log.warning(cannot, server_round, node_id, reason(message))
+                    self.unable[node_id] = reason(message)
+                    log.warning(cannot, server_round, node_id, self.unable[node_id])
                 continue
             answered.add(node_id)
             try:

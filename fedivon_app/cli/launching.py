@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from contextlib import closing
+from pathlib import Path
 
 from fedivon_app.cli.summaries import own_scores, summary_of, summary_table
+from fedivon_app.core.errors import SettingsError
 from fedivon_app.federation.run_queue import Launch, Where, launch, tell_failure
 from fedivon_app.plurals import counted
 from fedivon_app.runs.records import SUMMARY
@@ -20,7 +22,18 @@ def where_of(options: argparse.Namespace) -> Where:
         superlink=options.superlink,
         ca=options.ca,
         engine=options.engine,
+        signature=_signature(options.signature),
     )
+
+
+def _signature(path: Path | None) -> str:
+    """Return the signature that goes with a run, or nothing."""
+    if path is None:
+        return ""
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"the signature cannot be read: {error}") from None
 
 
 def launch_all(runs: Sequence[Launch], where: Where) -> int:

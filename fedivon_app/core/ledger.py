@@ -90,7 +90,12 @@ class Account:
     def spent(self, delta: float | None = None, run: str | None = None) -> float:
         """Return the epsilon of all releases, or of those of one run."""
         own = [one for one in self.releases() if run is None or one.run == run]
-        return epsilon_of(_cost(own), self.limit.delta if delta is None else delta)
+        return self.spent_on(own, self.limit.delta if delta is None else delta)
+
+    @staticmethod
+    def spent_on(releases: list[Release], delta: float) -> float:
+        """Return the epsilon of these releases."""
+        return epsilon_of(_cost(releases), delta)
 
     def size(self, true: int, epsilon: float, run: str) -> int:
         """Return the noisy number of examples, which is drawn and paid for the first time."""

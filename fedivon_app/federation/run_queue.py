@@ -52,7 +52,7 @@ class Where:
     """What runs go to: a simulation that is started for them, or a SuperLink that is there.
 
     A simulation is Flower's own, or the inline one. `cores` are those that it may use, None for all
-    that there are.
+    that there are. `signature` is that of the code, for sites that ask for one.
     """
 
     cpus: float = 1
@@ -61,6 +61,7 @@ class Where:
     ca: Path | None = None
     engine: Engine = "flower"
     cores: int | None = None
+    signature: str = ""
 
     def federation(self) -> AbstractContextManager[RunMaker]:
         """Return the federation, to be entered by `with`."""
@@ -93,6 +94,8 @@ def launch(
     if not runs:
         return
     code = {"commit": commit()}
+    if where.signature:
+        code["signature"] = where.signature
     with where.federation() as federation:
         for one in runs:
             began = time.monotonic()

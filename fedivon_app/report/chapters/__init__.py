@@ -16,6 +16,7 @@ from fedivon_app.report.chapters import (
     learning,
     personal,
     precision,
+    privacy,
     retention,
     runs,
     scores,
@@ -38,6 +39,7 @@ CHAPTERS: tuple[Callable[[PageView], Chapter | None], ...] = (
     clients.chapter,
     training.chapter,
     precision.chapter,
+    privacy.chapter,
     runs.chapter,
     settings.chapter,
 )
