@@ -24,7 +24,7 @@ class Sites:
 
     The nodes dial the proxy. Those of `admitted` are started, as partition 0, 1 and so on, with the
     files that `fedivon deal` left in `data` if that is given. `modes` are other ways of
-    starting ClientApps than the default, by site.
+    starting ClientApps than the default, and `configs` more words of the node config, by site.
     """
 
     def __init__(
@@ -35,8 +35,10 @@ class Sites:
         others: tuple[str, ...] = (),
         data: Path | None = None,
         modes: Mapping[str, Mode] | None = None,
+        configs: Mapping[str, str] | None = None,
     ):
         self.root = root
+        self.configs = configs or {}
         self.modes = modes or {}
         self.keys = root / "keys"
         self.data = data
@@ -105,6 +107,7 @@ class Sites:
         config = f'partition-id={partition} state-path="{self.kept(site)}"'
         if self.data:
             config += f' data-path="{self.data / site / "site.npz"}"'
+        config += f" {self.configs.get(site, '')}"
         node = start_node(
             federation=self.federation,
             folder=self.root / site,
