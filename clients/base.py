@@ -248,11 +248,11 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
         carried = self.carried(self.settings)
         kept = memory.recall(told.last_merged) if Carries.TRAINING in carried else {}
         plan = self.plan(told) if self.settings.privacy.is_private else None
-        spent = None if plan is None else self.pay(told, plan)
+        spent = 0.0 if plan is None else self.pay(told, plan)
         task = self.task(told, kept, plan)
         self.begin_at(start)
         learned = self.train(start, task)
-        buffers = self.flat.buffers if spent is None else start.buffers
+        buffers = self.flat.buffers if plan is None else start.buffers
         extras = start.extras if learned.extras is None else learned.extras
         coded = None
         if told.report:
@@ -270,7 +270,7 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
         return ClientReply(
             coded=coded,
             num_examples=task.num_examples,
-            metrics=metrics if spent is None else {"epsilon": spent},
+            metrics=metrics if plan is None else {"epsilon": spent, "noise": plan.round_noise},
         )
 
     def begin_at(self, start: Payload) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
-from math import ceil
+from math import ceil, sqrt
 
 import numpy as np
 import torch
@@ -65,6 +65,11 @@ class Plan:
     def round_cost(self) -> np.ndarray:
         """Return what a round costs, over the accountant's orders."""
         return self.steps * step_cost(self.noise_multiplier, self.rate)
+
+    @property
+    def round_noise(self) -> float:
+        """Return the standard deviation of the noise in the sum of a round's gradients."""
+        return self.gradient_noise * sqrt(self.steps)
 
     @property
     def gradient_noise(self) -> float:

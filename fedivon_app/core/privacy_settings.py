@@ -31,6 +31,11 @@ class PrivacySettings(Section):
         gt=0,
         description="of epsilon, for the noise on the number of examples, which is drawn once",
     )
+    noise_in_posterior: bool = Field(
+        True,
+        description="predictions know of the noise: its variance in the mean is added to the "
+        "posterior's when the model is scored or used",
+    )
 
     @property
     def is_private(self) -> bool:

@@ -135,7 +135,7 @@ SENT = {
             "num-classes",  # of the settings or the common source
         }
     },
-    "train": {"posterior": {"mean", "precision"}, "metrics": {"num-examples", "epsilon"}},
+    "train": {"posterior": {"mean", "precision"}, "metrics": {"num-examples", "epsilon", "noise"}},
 }
 
 

@@ -29,7 +29,7 @@ COMMANDS = {
     "clients": "Scores a run's personal models again, client by client.",
     "illustrate": "Redraws Figures 3a, 3b and 4 of the BayesADMM paper.",
     "keys": "Creates the certificates and keys of a deployment.",
-    "sign": "Signs this code for the sites, or prints the hash by which they can list it.",
+    "sign": "Signs the code of a run, for sites that check what they run.",
     "node": "Runs the node of a site: Flower's SuperNode, made faster.",
     "sites": "Lists, admits and removes the sites of a deployment.",
     "data": "Shows how an experiment's data are divided among clients.",

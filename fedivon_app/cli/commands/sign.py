@@ -1,7 +1,8 @@
-"""Signs this code for the sites, or prints the hash by which they can list it.
+"""Signs the code of a run, for sites that check what they run.
 
-The code is bundled as `fedivon run` sends it. A site that trusts the key, or lists the hash, runs
-it; a signature is good for one run, which `fedivon run --signature FILE` starts.
+The code is bundled as `fedivon run` sends it. Without a key its hash is printed. A site that trusts
+the key, or lists the hash, runs it; a signature is good for one run, which `fedivon run --signature
+FILE` starts.
 """
 
 from __future__ import annotations
