@@ -115,9 +115,11 @@ def _subsampled(noise: float, rate: float) -> np.ndarray:
     )
     total = np.logaddexp.reduce(terms, axis=1)
     settled = terms[:, -1] < total - _REST
-    return np.where(settled, np.maximum(total, 0.0) + _ROUNDING, inf) / (ORDERS - 1)
+    costs: np.ndarray = np.where(settled, np.maximum(total, 0.0) + _ROUNDING, inf) / (ORDERS - 1)
+    return costs
 
 
 def _moment(k: np.ndarray, noise: float) -> np.ndarray:
     """Return the logarithm of E[exp((2x - 1) / (2 z^2))^k]."""
-    return (k * k - k) / (2 * noise**2)
+    logarithm: np.ndarray = (k * k - k) / (2 * noise**2)
+    return logarithm
