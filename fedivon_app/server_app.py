@@ -14,6 +14,7 @@ from flwr.serverapp import Grid, ServerApp
 from fedivon_app import logs
 from fedivon_app.core.errors import DivergenceError, FedIvonError, RunError
 from fedivon_app.core.settings import AnySettings
+from fedivon_app.federation.shared_nodes import CLIENTS, SharedNodes
 from fedivon_app.report.pages import write_report
 from fedivon_app.runs.folder import Run
 from fedivon_app.runs.status import RunStatus
@@ -35,6 +36,8 @@ def main(grid: Grid, context: Context) -> None:
     logs.to_stdout()
     ask_again_sooner()
     run = None
+    if clients := int(context.run_config.get(CLIENTS, 0)):
+        grid = SharedNodes(grid, clients)
     with ExitStack() as stack:
         try:
             opened = open_run(context.run_config, grid)

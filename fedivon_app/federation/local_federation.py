@@ -17,7 +17,12 @@ import psutil
 
 from fedivon_app.core.errors import FlowerError
 from fedivon_app.federation.bundle import working_folder
-from fedivon_app.federation.superlink import BIN, SuperLink
+from fedivon_app.federation.shared_nodes import CLIENTS
+from fedivon_app.federation.superlink import BIN, RunConfig, SuperLink
+
+# Simulated nodes that play the clients. Flower gives each a message every tenth of a second.
+FEW = 32
+NODES_A_CORE = 8
 
 
 class Federation(SuperLink):
@@ -115,14 +120,21 @@ class Federation(SuperLink):
         """The process id of the SuperLink, from which all its processes come."""
         return self._superlink.pid
 
+    def submit(self, config: RunConfig, nodes: int | None = None, cpus: float = 1) -> str:
+        """Start a run; where it is simulated, Flower's nodes play its clients in turn."""
+        if self.simulation and nodes is not None:
+            config = {**config, CLIENTS: nodes}
+        return super().submit(config, nodes, cpus)
+
     def _federation(self, nodes: int | None, cpus: float) -> list[str]:
         """How many nodes are simulated, for Flower's own default is two."""
         if not self.simulation:
             return []
         cores = self.cores or os.cpu_count() or 1
         own = min(cpus, cores)
+        few = nodes and min(nodes, max(FEW, NODES_A_CORE * cores))
         resources = f"client-resources-num-cpus={own:g} init-args-num-cpus={cores}"
-        return ["--federation-config", f"num-supernodes={nodes} {resources}"]
+        return ["--federation-config", f"num-supernodes={few} {resources}"]
 
     def _abandon(self, run_id: str) -> None:
         """The run ends with the SuperLink."""
