@@ -391,6 +391,7 @@ class Rounds(Strategy):
     ) -> list[Message]:
         """Return a message for each node that is asked, with what it must know of its task."""
         messages = []
+        told = self._for_all(told)
         for node in self._asked.nodes:
             parcel = self.downlink.parcel(self.standing.payload, node.node_id)
             own = replace(self._for(node, told), sent=parcel.sent, held=parcel.held)
@@ -399,8 +400,8 @@ class Rounds(Strategy):
             messages.append(Message(content, node.node_id, kind))
         return messages
 
-    def _for(self, node: Node, told: Instructions) -> Instructions:
-        """Add what one client must know of the others, and to find what it kept."""
+    def _for_all(self, told: Instructions) -> Instructions:
+        """Add what clients must know of one another, and of where they keep things."""
         folder = self.run_folder
         shared = folder is not None and self.settings.run.client_state == "run"
         return replace(
@@ -409,6 +410,12 @@ class Rounds(Strategy):
             client_state=str(folder / "clients") if folder and shared else None,
             first=not self.standing.last_merged,
             total_examples=sum(one.num_train for one in self.roll_call.nodes.values()),
+        )
+
+    def _for(self, node: Node, told: Instructions) -> Instructions:
+        """Add what one client must know to find what it kept, and whether it is to report."""
+        return replace(
+            told,
             last_merged=self.standing.last_merged.get(node.partition, 0),
             last_saved=self._saved_merged.get(node.partition, 0),
             report=node.partition in self._asked.reporting,

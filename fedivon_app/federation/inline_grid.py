@@ -73,6 +73,7 @@ class InlineGrid(OwnGrid):
         self._batch = 0
         self._wanted: set[str] = set()  # ids of the messages whose replies will be asked for
         self._replies: dict[str, Message] = {}
+        self._arrived = threading.Condition(self._lock)
         self._numbers = itertools.count()
         self._failure: BaseException | None = None
         self._bell, self._ring = Pipe(duplex=False)
@@ -128,6 +129,11 @@ class InlineGrid(OwnGrid):
             asked = [name for name in message_ids if name in self._replies]
             return [self._replies.pop(name) for name in asked]
 
+    def rest(self, seconds: float) -> None:
+        """Wait until there is a reply to be pulled, or for so many seconds."""
+        with self._arrived:
+            self._arrived.wait_for(lambda: self._replies or self._failure, seconds)
+
     # The thread that deals with the workers.
 
     def _check(self) -> None:
@@ -168,6 +174,7 @@ class InlineGrid(OwnGrid):
         except BaseException as error:
             with self._lock:
                 self._failure = error
+                self._arrived.notify_all()
 
     def _hired(self) -> Worker:
         ours, theirs = Pipe()
@@ -209,6 +216,7 @@ class InlineGrid(OwnGrid):
             name = done.reply.metadata.reply_to_message_id
             if name in self._wanted:
                 self._replies[name] = done.reply
+                self._arrived.notify_all()
 
     def _replace(self, worker: Worker) -> None:
         worker.pipe.close()

@@ -15,6 +15,7 @@ from typing import Literal
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.core.text import duration
+from fedivon_app.federation.inline_federation import InlineFederation
 from fedivon_app.federation.local_federation import Federation
 from fedivon_app.federation.superlink import RunEnd, RunMaker, SuperLink
 from fedivon_app.runs.folder import named_folder, reserved_folder
@@ -67,9 +68,6 @@ class Where:
         if self.superlink:
             return SuperLink(self.superlink, self.ca, verbose=self.verbose)
         if self.engine == "inline":
-            # Imported late, for it brings the app and torch.
-            from fedivon_app.federation.inline_federation import InlineFederation
-
             return InlineFederation(cores=self.cores, verbose=self.verbose)
         return Federation(verbose=self.verbose, cores=self.cores)
 
