@@ -22,6 +22,7 @@ from fedivon_app.runs.uncertainty import assess
 from fedivon_app.server.arrivals import ask_again_sooner
 from fedivon_app.server.begin_or_resume import Opened, open_run, rounds_of
 from fedivon_app.server.evaluation import Evaluator
+from fedivon_app.server.lost_workers import outlive_lost_workers
 from fedivon_app.server.recorder import Recorder
 from fedivon_app.server.setup import ServerData, prepare
 from fedivon_app.server.unscaled import unscaled
@@ -38,6 +39,7 @@ def main(grid: Grid, context: Context) -> None:
     run = None
     if clients := int(context.run_config.get(CLIENTS, 0)):
         grid = SharedNodes(grid, clients)
+        outlive_lost_workers()
     with ExitStack() as stack:
         try:
             opened = open_run(context.run_config, grid)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
@@ -117,7 +117,7 @@ class Rounds(Strategy):
         arrays = initial_arrays
         payload = Raw().decode(to_numpy(initial_arrays))
         self.standing = replace(self.standing, payload=payload)
-        self.roll_call.assemble(grid, self._contents(Instructions(round=0)))
+        self.roll_call.assemble(grid, self._question(0))
         train_config = train_config or ConfigRecord()
         evaluate_config = evaluate_config or ConfigRecord()
         for server_round in range(self.standing.round + 1, num_rounds + 1):
@@ -168,7 +168,7 @@ class Rounds(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Return the messages that ask this round's clients to train."""
-        self.roll_call.call(grid, self._contents(Instructions(round=server_round)), server_round)
+        self.roll_call.call(grid, self._question(server_round), server_round)
         rate = self.settings.client.rate_in(server_round, self.settings.rounds)
         chosen = self.sample(server_round)
         reporting = frozenset(node.partition for node in chosen)
@@ -399,6 +399,10 @@ class Rounds(Strategy):
             content = self._contents(own, config, record)
             messages.append(Message(content, node.node_id, kind))
         return messages
+
+    def _question(self, server_round: int) -> RecordDict:
+        """Return what is in the messages of a roll call."""
+        return self._contents(self._for_all(Instructions(round=server_round)))
 
     def _for_all(self, told: Instructions) -> Instructions:
         """Add what clients must know of one another, and of where they keep things."""

@@ -152,6 +152,11 @@ def add_simulation(parser: argparse.ArgumentParser, engine: str) -> None:
 def add_launch(parser: argparse.ArgumentParser, engine: str = "flower") -> None:
     """Add where runs take place, and how much is shown of it."""
     add_simulation(parser, engine)
+    parser.add_argument(
+        "--ray",
+        metavar="HOST:PORT",
+        help="spread the simulated clients over the Ray cluster with this address",
+    )
     add_connection(
         parser, "run on the nodes of this SuperLink, not on simulated ones ($FEDIVON_SUPERLINK)"
     )

@@ -53,7 +53,7 @@ class Where:
     """What runs go to: a simulation that is started for them, or a SuperLink that is there.
 
     A simulation is Flower's own, or the inline one. `cores` are those that it may use, None for all
-    that there are.
+    that there are. `ray` is the address of a Ray cluster for Flower's.
     """
 
     cpus: float = 1
@@ -62,6 +62,7 @@ class Where:
     ca: Path | None = None
     engine: Engine = "flower"
     cores: int | None = None
+    ray: str | None = None
 
     def federation(self) -> AbstractContextManager[RunMaker]:
         """Return the federation, to be entered by `with`."""
@@ -69,7 +70,7 @@ class Where:
             return SuperLink(self.superlink, self.ca, verbose=self.verbose)
         if self.engine == "inline":
             return InlineFederation(cores=self.cores, verbose=self.verbose)
-        return Federation(verbose=self.verbose, cores=self.cores)
+        return Federation(verbose=self.verbose, cores=self.cores, ray=self.ray)
 
     @property
     def settings(self) -> list[str]:
