@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import Flag, auto
 from math import ceil
 from pathlib import Path
+from platform import node
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
@@ -26,6 +27,7 @@ from fedivon_app.clients.state import Memory, default_root, recall_personal, wit
 from fedivon_app.core import client_scores
 from fedivon_app.core.codec import Coded, Payload
 from fedivon_app.core.compact import codec_of
+from fedivon_app.core.errors import RunError
 from fedivon_app.core.instructions import Instructions
 from fedivon_app.core.metrics import Tally
 from fedivon_app.core.network import network, pick_device
@@ -329,7 +331,17 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
     # Flower's interface.
 
     def get_properties(self, config: dict[str, Any]) -> dict[str, Any]:
-        """Return what the roll call asks of the client's data."""
+        """Return what the roll call asks of the client's data.
+
+        A client that is to keep things in the run's folder, and does not see it, cannot work.
+        """
+        place = config.get("client-state")
+        keeps = self.carried(self.settings) or self.settings.wire.codec != "raw"
+        if place and keeps and not Path(place).parent.is_dir():
+            raise RunError(
+                f"there is no {Path(place).parent} on {node()}, where clients keep things from "
+                "round to round: let --runs name a folder that all machines share"
+            )
         source = self.partition.source
         return {
             "num-train": len(self.partition.train),

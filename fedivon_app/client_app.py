@@ -18,9 +18,10 @@ from fedivon_app.core.errors import FedIvonError
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.core.text import one_line
 from fedivon_app.datasets.node_data import partition_of
+from fedivon_app.federation.shared_nodes import play
 from fedivon_app.methods import method, settings_of
 
-app = ClientApp()
+app = ClientApp(mods=[play])
 
 
 @lru_cache(maxsize=4)
@@ -88,7 +89,7 @@ def train(message: Message, context: Context) -> Message:
     arrays, num_examples, metrics = client.fit(_parameters(message, config), config)
     names = config["keys"] if arrays else []
     record = ArrayRecord({name: Array(array) for name, array in zip(names, arrays, strict=True)})
-    heap.give_back()
+    heap.give_back_sometimes()
     sent = "sends its posterior" if arrays else "sends nothing but that it trained"
     _tell(
         context,
@@ -108,7 +109,7 @@ def evaluate(message: Message, context: Context) -> Message:
     config = _config(message)
     client = _client(config, context)
     _, num_examples, metrics = client.evaluate(_parameters(message, config), config)
-    heap.give_back()
+    heap.give_back_sometimes()
     _tell(context, "round %d: scored on %d test examples", config["round"], num_examples)
     told = MetricRecord({"num-examples": num_examples, **metrics})
     return Message(RecordDict({"metrics": told}), reply_to=message)

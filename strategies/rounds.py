@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
@@ -117,7 +117,7 @@ class Rounds(Strategy):
         arrays = initial_arrays
         payload = Raw().decode(to_numpy(initial_arrays))
         self.standing = replace(self.standing, payload=payload)
-        self.roll_call.assemble(grid, self._contents(Instructions(round=0)))
+        self.roll_call.assemble(grid, self._question(0))
         train_config = train_config or ConfigRecord()
         evaluate_config = evaluate_config or ConfigRecord()
         for server_round in range(self.standing.round + 1, num_rounds + 1):
@@ -168,7 +168,7 @@ class Rounds(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Return the messages that ask this round's clients to train."""
-        self.roll_call.call(grid, self._contents(Instructions(round=server_round)), server_round)
+        self.roll_call.call(grid, self._question(server_round), server_round)
         rate = self.settings.client.rate_in(server_round, self.settings.rounds)
         chosen = self.sample(server_round)
         reporting = frozenset(node.partition for node in chosen)
@@ -391,6 +391,7 @@ class Rounds(Strategy):
     ) -> list[Message]:
         """Return a message for each node that is asked, with what it must know of its task."""
         messages = []
+        told = self._for_all(told)
         for node in self._asked.nodes:
             parcel = self.downlink.parcel(self.standing.payload, node.node_id)
             own = replace(self._for(node, told), sent=parcel.sent, held=parcel.held)
@@ -399,8 +400,12 @@ class Rounds(Strategy):
             messages.append(Message(content, node.node_id, kind))
         return messages
 
-    def _for(self, node: Node, told: Instructions) -> Instructions:
-        """Add what one client must know of the others, and to find what it kept."""
+    def _question(self, server_round: int) -> RecordDict:
+        """Return what is in the messages of a roll call."""
+        return self._contents(self._for_all(Instructions(round=server_round)))
+
+    def _for_all(self, told: Instructions) -> Instructions:
+        """Add what clients must know of one another, and of where they keep things."""
         folder = self.run_folder
         shared = folder is not None and self.settings.run.client_state == "run"
         return replace(
@@ -409,6 +414,12 @@ class Rounds(Strategy):
             client_state=str(folder / "clients") if folder and shared else None,
             first=not self.standing.last_merged,
             total_examples=sum(one.num_train for one in self.roll_call.nodes.values()),
+        )
+
+    def _for(self, node: Node, told: Instructions) -> Instructions:
+        """Add what one client must know to find what it kept, and whether it is to report."""
+        return replace(
+            told,
             last_merged=self.standing.last_merged.get(node.partition, 0),
             last_saved=self._saved_merged.get(node.partition, 0),
             report=node.partition in self._asked.reporting,

@@ -8,6 +8,7 @@ from contextlib import closing
 
 from fedivon_app.cli.summaries import own_scores, summary_of, summary_table
 from fedivon_app.cli.sureness import sure_of_the_unknown
+from fedivon_app.core.errors import SettingsError
 from fedivon_app.federation.run_queue import Launch, Where, launch, tell_failure
 from fedivon_app.plurals import counted
 from fedivon_app.runs.records import SUMMARY
@@ -15,12 +16,19 @@ from fedivon_app.runs.records import SUMMARY
 
 def where_of(options: argparse.Namespace) -> Where:
     """Return where runs are to take place, as the command line says."""
+    if options.ray and (options.superlink or options.engine != "flower"):
+        other = "--superlink" if options.superlink else "the inline engine"
+        raise SettingsError(
+            f"--ray spreads the simulated clients of Flower's engine over a cluster, and {other} "
+            "has none: leave one of them out, or say --engine flower"
+        )
     return Where(
         cpus=options.cpus,
         verbose=options.verbose,
         superlink=options.superlink,
         ca=options.ca,
         engine=options.engine,
+        ray=options.ray,
     )
 
 

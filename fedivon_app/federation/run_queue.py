@@ -15,6 +15,7 @@ from typing import Literal
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.core.text import duration
+from fedivon_app.federation.inline_federation import InlineFederation
 from fedivon_app.federation.local_federation import Federation
 from fedivon_app.federation.superlink import RunEnd, RunMaker, SuperLink
 from fedivon_app.runs.folder import named_folder, reserved_folder
@@ -52,7 +53,7 @@ class Where:
     """What runs go to: a simulation that is started for them, or a SuperLink that is there.
 
     A simulation is Flower's own, or the inline one. `cores` are those that it may use, None for all
-    that there are.
+    that there are. `ray` is the address of a Ray cluster for Flower's.
     """
 
     cpus: float = 1
@@ -61,17 +62,15 @@ class Where:
     ca: Path | None = None
     engine: Engine = "flower"
     cores: int | None = None
+    ray: str | None = None
 
     def federation(self) -> AbstractContextManager[RunMaker]:
         """Return the federation, to be entered by `with`."""
         if self.superlink:
             return SuperLink(self.superlink, self.ca, verbose=self.verbose)
         if self.engine == "inline":
-            # Imported late, for it brings the app and torch.
-            from fedivon_app.federation.inline_federation import InlineFederation
-
             return InlineFederation(cores=self.cores, verbose=self.verbose)
-        return Federation(verbose=self.verbose, cores=self.cores)
+        return Federation(verbose=self.verbose, cores=self.cores, ray=self.ray)
 
     @property
     def settings(self) -> list[str]:

@@ -10,6 +10,7 @@ the module of the command that was given is ever imported.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Protocol, cast
 
@@ -37,6 +38,11 @@ COMMANDS = {
     "settings": "Prints the settings that a run would use.",
 }
 
+INLINE = {
+    "sweep",
+    "reproduce",
+    "tune",
+}  # commands that simulate inline unless they are told otherwise
 PASSED_ON = {"node"}  # commands whose words are those of a program of Flower's
 
 
@@ -53,3 +59,8 @@ class Command(Protocol):
 def command_of(name: str) -> Command:
     """Import the module of a command and return it."""
     return cast(Command, import_module(f"{__name__}.{name}"))
+
+
+def command_in(words: Sequence[str]) -> str | None:
+    """Return the name that stands in the place of the command, be there such a command or not."""
+    return next((word for word in words if not word.startswith("-")), None)
