@@ -33,6 +33,7 @@ from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.predict import predict, predict_point
 from fedivon_app.core.scores import chosen_scores, tally_of
 from fedivon_app.core.settings import AnySettings, ClientSettings, MergeSettings, Settings
+from fedivon_app.core.transfer import sent
 from fedivon_app.datasets.loading import classes, tensors
 from fedivon_app.datasets.node_data import Partition
 
@@ -103,7 +104,7 @@ class Task:
         """
         for _ in range(self.epochs):
             order = torch.randperm(len(self.labels), generator=self.generator)
-            for rows in order.to(self.labels.device).split(self.batch_size):
+            for rows in sent(order, self.labels.device).split(self.batch_size):
                 yield self.inputs[rows], self.labels[rows]
             if self.after_epoch is not None and not self.after_epoch(so_far):
                 return

@@ -24,6 +24,7 @@ from fedivon_app.core.flat import Array, Flat
 from fedivon_app.core.metrics import uncertainty_of_moments
 from fedivon_app.core.network_layers import MonteCarloDropout
 from fedivon_app.core.posterior import Posterior
+from fedivon_app.core.transfer import sent
 
 MEMORY_MB = 512
 DROPOUT_BATCH = 250  # inputs at once where masks are drawn: a constant, for the masks depend on it
@@ -219,10 +220,10 @@ def _sampled(flat: Flat, posterior: Posterior, inputs: Tensor, draws: _Draws) ->
                 posterior.sample(np.random.default_rng([draws.seed, s]))
                 for s in range(samples.start, samples.stop)
             ]
-            weights = torch.from_numpy(np.stack(drawn)).to(flat.vector.device)
+            weights = sent(torch.from_numpy(np.stack(drawn)), flat.vector.device)
             for rows in chunks(len(inputs), batch_size):
                 key = [draws.seed, samples.start, rows.start]
-                with _seeded(key) if dropouts else nullcontext():
+                with _seeded(key, weights.device) if dropouts else nullcontext():
                     batch = inputs[rows]
                     probabilities = _probabilities(flat, weights, batch, buffers=draws.buffers)
                 yield _Chunk(samples, rows, probabilities)
@@ -249,9 +250,10 @@ def _dropouts(module: nn.Module) -> list[nn.Module]:
 
 
 @contextmanager
-def _seeded(key: list[int]) -> Iterator[None]:
-    """Seed torch's generators by the key; afterwards they are as they were."""
-    with torch.random.fork_rng():
+def _seeded(key: list[int], device: torch.device) -> Iterator[None]:
+    """Seed torch's generators by the key; afterwards they and the device's are as they were."""
+    others = [] if device.type == "cpu" else [device]
+    with torch.random.fork_rng(devices=others, device_type=device.type):
         torch.manual_seed(int(np.random.SeedSequence(key).generate_state(1)[0]))
         yield
 
