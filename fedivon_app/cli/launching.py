@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import closing
 
 from fedivon_app.cli.summaries import own_scores, summary_of, summary_table
+from fedivon_app.core.errors import SettingsError
 from fedivon_app.federation.run_queue import Launch, Where, launch, tell_failure
 from fedivon_app.plurals import counted
 from fedivon_app.runs.records import SUMMARY
@@ -14,13 +15,27 @@ from fedivon_app.runs.records import SUMMARY
 
 def where_of(options: argparse.Namespace) -> Where:
     """Return where runs are to take place, as the command line says."""
+    if options.gpus and (options.engine == "inline" or options.superlink):
+        raise SettingsError(
+            "--gpus is for Flower's engine: sites and the clients of the inline engine use the "
+            "device that client.device says"
+        )
+    if options.gpus and not _finds_cuda():
+        raise SettingsError(f"--gpus is {options.gpus:g}, but torch finds no CUDA here")
     return Where(
         cpus=options.cpus,
         verbose=options.verbose,
         superlink=options.superlink,
         ca=options.ca,
         engine=options.engine,
+        gpus=options.gpus,
     )
+
+
+def _finds_cuda() -> bool:
+    import torch  # late, for it takes a second that few command lines need
+
+    return torch.cuda.is_available()
 
 
 def launch_all(runs: Sequence[Launch], where: Where) -> int:

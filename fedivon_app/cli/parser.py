@@ -157,6 +157,13 @@ def add_simulation(parser: argparse.ArgumentParser, engine: str) -> None:
 def add_launch(parser: argparse.ArgumentParser, engine: str = "flower") -> None:
     """Add where runs take place, and how much is shown of it."""
     add_simulation(parser, engine)
+    parser.add_argument(
+        "--gpus",
+        type=share,
+        default=0.0,
+        help="GPUs for each client that Flower's engine simulates: with 0.25 four share one "
+        "(default: none)",
+    )
     add_connection(
         parser, "run on the nodes of this SuperLink, not on simulated ones ($FEDIVON_SUPERLINK)"
     )

@@ -25,7 +25,8 @@ class Federation(SuperLink):
 
     Without `simulation` the nodes are SuperNodes that somebody starts and points to `address`; with
     `keys`, a folder that `fedivon keys` made, they speak TLS and need keys that are registered.
-    `cores` are those that a simulation may use, None for all that there are.
+    `cores` are those that a simulation may use, None for all that there are; `gpus` is the share of
+    a GPU that each simulated node has.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class Federation(SuperLink):
         start_timeout: float = 90,
         keys: Path | None = None,
         cores: int | None = None,
+        gpus: float = 0,
     ):
         super().__init__(
             address=f"127.0.0.1:{free_port()}",
@@ -45,6 +47,7 @@ class Federation(SuperLink):
         self.start_timeout = start_timeout
         self.keys = keys
         self.cores = cores
+        self.gpus = gpus
 
     def __enter__(self) -> Self:
         super().__enter__()
@@ -122,6 +125,8 @@ class Federation(SuperLink):
         cores = self.cores or os.cpu_count() or 1
         own = min(cpus, cores)
         resources = f"client-resources-num-cpus={own:g} init-args-num-cpus={cores}"
+        if self.gpus:
+            resources += f" client-resources-num-gpus={self.gpus:g}"
         return ["--federation-config", f"num-supernodes={nodes} {resources}"]
 
     def _abandon(self, run_id: str) -> None:

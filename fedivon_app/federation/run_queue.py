@@ -52,7 +52,7 @@ class Where:
     """What runs go to: a simulation that is started for them, or a SuperLink that is there.
 
     A simulation is Flower's own, or the inline one. `cores` are those that it may use, None for all
-    that there are.
+    that there are; `gpus` is the share of a GPU that each of its clients has.
     """
 
     cpus: float = 1
@@ -61,6 +61,7 @@ class Where:
     ca: Path | None = None
     engine: Engine = "flower"
     cores: int | None = None
+    gpus: float = 0
 
     def federation(self) -> AbstractContextManager[RunMaker]:
         """Return the federation, to be entered by `with`."""
@@ -71,7 +72,7 @@ class Where:
             from fedivon_app.federation.inline_federation import InlineFederation
 
             return InlineFederation(cores=self.cores, verbose=self.verbose)
-        return Federation(verbose=self.verbose, cores=self.cores)
+        return Federation(verbose=self.verbose, cores=self.cores, gpus=self.gpus)
 
     @property
     def settings(self) -> list[str]:
