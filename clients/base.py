@@ -322,7 +322,13 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
         ways = {"mean": tally_of(point, truth, scores)}
         if model.posterior.precision is not None and samples:
             drawn = predict(
-                self.flat, model.posterior, images, samples, seed, buffers=model.buffers
+                self.flat,
+                model.posterior,
+                images,
+                samples,
+                seed,
+                buffers=model.buffers,
+                antithetic=self.settings.evaluation.antithetic,
             )
             ways["mc"] = tally_of(drawn, truth, scores)
         return ways
