@@ -35,6 +35,7 @@ from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.predict import predict, predict_point
 from fedivon_app.core.scores import chosen_scores, tally_of
 from fedivon_app.core.settings import AnySettings, ClientSettings, MergeSettings, Settings
+from fedivon_app.core.transfer import sent
 from fedivon_app.datasets.loading import classes, tensors
 from fedivon_app.datasets.node_data import Partition
 
@@ -105,7 +106,7 @@ class Task:
         """
         for _ in range(self.epochs):
             order = torch.randperm(len(self.labels), generator=self.generator)
-            for rows in order.to(self.labels.device).split(self.batch_size):
+            for rows in sent(order, self.labels.device).split(self.batch_size):
                 yield self.inputs[rows], self.labels[rows]
             if self.after_epoch is not None and not self.after_epoch(so_far):
                 return
@@ -323,7 +324,13 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
         ways = {"mean": tally_of(point, truth, scores)}
         if model.posterior.precision is not None and samples:
             drawn = predict(
-                self.flat, model.posterior, images, samples, seed, buffers=model.buffers
+                self.flat,
+                model.posterior,
+                images,
+                samples,
+                seed,
+                buffers=model.buffers,
+                antithetic=self.settings.evaluation.antithetic,
             )
             ways["mc"] = tally_of(drawn, truth, scores)
         return ways

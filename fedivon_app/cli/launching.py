@@ -22,6 +22,13 @@ def where_of(options: argparse.Namespace) -> Where:
             f"--ray spreads the simulated clients of Flower's engine over a cluster, and {other} "
             "has none: leave one of them out, or say --engine flower"
         )
+    if options.gpus and (options.engine == "inline" or options.superlink):
+        raise SettingsError(
+            "--gpus is for Flower's engine: sites and the clients of the inline engine use the "
+            "device that client.device says"
+        )
+    if options.gpus and not _finds_cuda():
+        raise SettingsError(f"--gpus is {options.gpus:g}, but torch finds no CUDA here")
     return Where(
         cpus=options.cpus,
         verbose=options.verbose,
@@ -29,7 +36,14 @@ def where_of(options: argparse.Namespace) -> Where:
         ca=options.ca,
         engine=options.engine,
         ray=options.ray,
+        gpus=options.gpus,
     )
+
+
+def _finds_cuda() -> bool:
+    import torch  # late, for it takes a second that few command lines need
+
+    return torch.cuda.is_available()
 
 
 def launch_all(runs: Sequence[Launch], where: Where) -> int:

@@ -157,6 +157,13 @@ def add_launch(parser: argparse.ArgumentParser, engine: str = "flower") -> None:
         metavar="HOST:PORT",
         help="spread the simulated clients over the Ray cluster with this address",
     )
+    parser.add_argument(
+        "--gpus",
+        type=share,
+        default=0.0,
+        help="GPUs for each client that Flower's engine simulates: with 0.25 four share one "
+        "(default: none)",
+    )
     add_connection(
         parser, "run on the nodes of this SuperLink, not on simulated ones ($FEDIVON_SUPERLINK)"
     )

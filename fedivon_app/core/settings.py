@@ -281,6 +281,11 @@ class EvaluationSettings(Section):
     at: tuple[int, ...] = Field((), description="rounds that are scored besides")
     samples: int = Field(32, ge=0, description="Monte Carlo samples; 0: at the mean only")
     final_samples: int = Field(64, ge=0, description="Monte Carlo samples after the last round")
+    antithetic: bool = Field(
+        False,
+        description="every second sample mirrors the one before it at the mean, for the error of "
+        "several times as many",
+    )
     clients_every: int = Field(
         0,
         ge=0,

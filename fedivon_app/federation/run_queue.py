@@ -53,7 +53,8 @@ class Where:
     """What runs go to: a simulation that is started for them, or a SuperLink that is there.
 
     A simulation is Flower's own, or the inline one. `cores` are those that it may use, None for all
-    that there are. `ray` is the address of a Ray cluster for Flower's.
+    that there are; `gpus` is the share of a GPU that each of its clients has. `ray` is the address
+    of a Ray cluster for Flower's.
     """
 
     cpus: float = 1
@@ -63,6 +64,7 @@ class Where:
     engine: Engine = "flower"
     cores: int | None = None
     ray: str | None = None
+    gpus: float = 0
 
     def federation(self) -> AbstractContextManager[RunMaker]:
         """Return the federation, to be entered by `with`."""
@@ -70,7 +72,7 @@ class Where:
             return SuperLink(self.superlink, self.ca, verbose=self.verbose)
         if self.engine == "inline":
             return InlineFederation(cores=self.cores, verbose=self.verbose)
-        return Federation(verbose=self.verbose, cores=self.cores, ray=self.ray)
+        return Federation(verbose=self.verbose, cores=self.cores, ray=self.ray, gpus=self.gpus)
 
     @property
     def settings(self) -> list[str]:

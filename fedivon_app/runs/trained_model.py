@@ -71,7 +71,13 @@ class Trained:
     def predict(self, inputs: Tensor, samples: int, seed: int) -> Moments:
         """Return class probabilities over weight samples; at the mean where `samples` is 0."""
         return predict_moments(
-            self.flat, self.payload.posterior, inputs, samples, seed, buffers=self.payload.buffers
+            self.flat,
+            self.payload.posterior,
+            inputs,
+            samples,
+            seed,
+            buffers=self.payload.buffers,
+            antithetic=self.settings.evaluation.antithetic,
         )
 
     def inputs(self, pixels: np.ndarray) -> Tensor:
