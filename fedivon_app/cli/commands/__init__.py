@@ -25,6 +25,7 @@ COMMANDS = {
     "compare": "Writes a page that compares runs.",
     "uncertainty": "Measures how certain a model is, on known and unknown data.",
     "predict": "Classifies images and says how certain the model is.",
+    "export": "Writes a model as ONNX, torch or safetensors.",
     "personalise": "Fits a personal model to your own data.",
     "clients": "Scores a run's personal models again, client by client.",
     "illustrate": "Redraws Figures 3a, 3b and 4 of the BayesADMM paper.",
