@@ -23,6 +23,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from fedivon_app.core import client_scores, heap
 from fedivon_app.core.codec import Payload, Raw
 from fedivon_app.core.compact import codec_of
+from fedivon_app.core.conformal import told_histograms
 from fedivon_app.core.errors import DivergenceError, FaultKind, RunError
 from fedivon_app.core.instructions import Instructions
 from fedivon_app.core.scores import chosen_scores
@@ -43,6 +44,7 @@ log = logging.getLogger("fedivon")
 PATIENCE = 3  # rounds in which every client may fail before any has trained
 
 Record = dict[str, Any]  # a round's line of metrics
+CALIBRATION = "calibration"  # in a record: histograms by partition, for the observer to keep
 
 
 class Observer(Protocol):
@@ -378,6 +380,9 @@ class Rounds(Strategy):
         )
         for who, scores in found.items():
             self._record.setdefault(who, {}).update(scores)
+        shared = {p: tallies["gm"] for p, tallies in told.tallies.items() if "gm" in tallies}
+        if calibrating := told_histograms(shared):
+            self._record[CALIBRATION] = calibrating
         return scores_at_the_mean(found) if found else None
 
     # Messages.

@@ -287,6 +287,11 @@ class EvaluationSettings(Section):
         description="rounds between evaluations on the clients' test parts, and after the last; "
         "0: never",
     )
+    sets: bool = Field(
+        False,
+        description="clients also report histograms of their scores, by which prediction sets are "
+        "calibrated; see clients_every",
+    )
     personal: bool = Field(
         False,
         description="clients keep what they trained last as a PM, scored beside the GM; some "

@@ -10,12 +10,13 @@ from typing import Any
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.curvature import spread
 from fedivon_app.core.scores import chosen_scores
+from fedivon_app.runs.calibration import Calibration
 from fedivon_app.runs.checkpoints import Checkpoint
 from fedivon_app.runs.folder import Run
 from fedivon_app.server.evaluation import Evaluator
 from fedivon_app.server.guessing import no_better_than_guessing
 from fedivon_app.server.newcomers import Newcomers
-from fedivon_app.strategies.rounds import Record
+from fedivon_app.strategies.rounds import CALIBRATION, Record
 from fedivon_app.strategies.standing import Standing
 
 log = logging.getLogger("fedivon")
@@ -50,7 +51,11 @@ class Recorder:
         """Write the round's line, and checkpoints where they are due; tell whether one was."""
         settings = self.run.settings
         self.last = standing
-        self.run.append(record | self._spread(standing))
+        line = {key: value for key, value in record.items() if key != CALIBRATION}
+        self.run.append(line | self._spread(standing))
+        if CALIBRATION in record:
+            samples = settings.evaluation.samples
+            Calibration(standing.round, samples, record[CALIBRATION]).write(self.run)
         self._keep_best(standing, record)
         stops = standing.round in (settings.rounds, settings.run.stop_after)
         due = stops or standing.round % settings.run.checkpoint_every == 0

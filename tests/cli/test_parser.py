@@ -18,6 +18,7 @@ NAMES = ["run", "resume", "sweep", "tune", "reproduce", "list", "show", "report"
 NAMES += [
     "uncertainty",
     "predict",
+    "export",
     "personalise",
     "clients",
     "illustrate",
