@@ -23,7 +23,7 @@ from fedivon_app.core.metrics import Tally
 
 
 def predictions(rng, count, classes=4, sharp=2.0):
-    """Probabilities, and labels that are drawn from sharper ones: a model that is not calibrated."""
+    """Probabilities, and labels that are drawn from flatter ones: a model that is too sure."""
     logits = rng.normal(size=(count, classes)) * sharp
     given = np.exp(logits)
     true = np.exp(logits * 0.5)
@@ -116,7 +116,7 @@ def test_sets_are_those_of_mapie_and_at_the_most_one_bin_larger(level):
 def test_clients_are_pooled_and_each_is_measured_by_the_others():
     rng = np.random.default_rng(2)
     parts = {p: predictions(rng, 40 + 10 * p) for p in range(12)}
-    probabilities, labels = parts[11]
+    probabilities = parts[11][0]
     parts[11] = probabilities, probabilities.argmin(1)  # one for whom the model is bad
     told = {p: histograms(*part) for p, part in parts.items()}
     found = coverage_of(told, 0.9)
