@@ -316,13 +316,17 @@ class Rounds(Strategy):
         clients = [
             {
                 "partition": reply.partition,
+                **self._named(reply.partition),
                 "num_examples": reply.num_examples,
                 "bytes": reply.num_bytes,
                 **reply.metrics,
             }
             for reply in replies.good
         ]
-        dropped = [{"partition": p, "reason": str(why)} for p, why in replies.dropped.items()]
+        dropped = [
+            {"partition": p, **self._named(p), "reason": str(why)}
+            for p, why in replies.dropped.items()
+        ]
         self._record |= {"bytes_up": replies.num_bytes, "dropped": dropped}
         if self.settings.train_all_clients:
             self._record["silent"] = len(replies.silent)
@@ -345,6 +349,11 @@ class Rounds(Strategy):
                 partition, fault = next(iter(replies.dropped.items()))
                 who = self.roll_call.who(partition)
                 raise RunError(f"round {server_round}: no client can train; {who}: {fault}")
+
+    def _named(self, partition: int) -> dict[str, str]:
+        """Return what a site calls itself; simulated clients have no names."""
+        node = self.roll_call.nodes.get(partition)
+        return {"name": node.name} if node and node.name else {}
 
     # Scores on the clients' own test parts.
 

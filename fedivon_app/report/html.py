@@ -206,8 +206,9 @@ def page(
     alert: str,
     chapters: Sequence[Chapter],
     foot: str,
+    script: str = "",
 ) -> str:
-    """Return the whole file; all arguments but the chapters' bodies are plain text."""
+    """Return the whole file; all arguments but the chapters' bodies and `script` are plain text."""
     line = "".join(f"<li>{escape(fact)}</li>" for fact in facts)
     links = "".join(f'<li><a href="#{c.name}">{escape(c.title)}</a></li>' for c in chapters)
     body = "\n".join(
@@ -235,7 +236,7 @@ def page(
 {body}
 </main>
 <footer>{paragraph(foot)}</footer>
-<script>{SCRIPT}</script>
+<script>{SCRIPT}{script}</script>
 </body>
 </html>
 """

@@ -34,12 +34,11 @@ def write_report(run: Run) -> Path:
     It returns the page's path.
     """
     results = RunResults.read(run)
-    group = Group(label=run.settings.strategy, style=0, settings=run.settings, results=[results])
-    view = PageView(groups=[group], pictures=Pictures(run.folder / "plots"), compares=False)
+    view = view_of(results, Pictures(run.folder / "plots"))
     text = html.page(
         title=f"{run.settings.experiment}, {run.settings.strategy}",
         kind="FedIvon run",
-        facts=_facts_of_run(results),
+        facts=facts_of_run(results),
         alert=f"{results.status}: {results.detail}" if results.detail else "",
         chapters=written_chapters(view),
         foot=(
@@ -80,7 +79,15 @@ def _makers(groups: Sequence[Group]) -> str:
     return "; ".join(dict.fromkeys(run.made_by for group in groups for run in group.members))
 
 
-def _facts_of_run(results: RunResults) -> list[str]:
+def view_of(results: RunResults, pictures: Pictures) -> PageView:
+    """Return what the page of one run is about."""
+    settings = results.settings
+    group = Group(label=settings.strategy, style=0, settings=settings, results=[results])
+    return PageView(groups=[group], pictures=pictures, compares=False)
+
+
+def facts_of_run(results: RunResults) -> list[str]:
+    """Return what the head of a run's page says: its state, its data, and what it has sent."""
     settings = results.settings
     dropped = sum(len(record.get("dropped") or ()) for record in results.rounds)
     return [

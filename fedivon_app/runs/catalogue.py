@@ -78,6 +78,18 @@ def find(folders: Iterable[str | Path]) -> list[Found]:
     return [look(place) for place in ordered]
 
 
+def newest(folder: Path) -> Path | None:
+    """Return the run in a folder, or in a sweep in it, that was written to last, or None."""
+    if not folder.is_dir():
+        return None
+    written = {
+        place: max(path.stat().st_mtime for path in place.glob("*.*"))
+        for place in _places(folder, depth=2)
+        if (place / SETTINGS).is_file()
+    }
+    return max(written, key=lambda place: (written[place], place.name), default=None)
+
+
 def runs_in(folders: Iterable[str | Path]) -> list[Run]:
     """Return the runs of these folders in their order; a sweep's folder stands for its runs."""
     runs: list[Run] = []
