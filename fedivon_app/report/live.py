@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from fedivon_app.core.text import duration
+from fedivon_app.core.text import data_size, duration
 from fedivon_app.plurals import counted
 from fedivon_app.report import html
 from fedivon_app.report.chapters import written_chapters
@@ -170,8 +170,8 @@ def _last_round(results: RunResults, status: RunStatus) -> str:
     told = [
         f"Round {last['round']}: {counted(len(last.get('clients') or ()), 'client')} answered",
         f"{counted(len(dropped), 'reply', 'replies')} dropped",
-        f"{html.size(number(last.get('bytes_down') or 0))} sent to them",
-        f"{html.size(number(last.get('bytes_up') or 0))} received",
+        f"{data_size(number(last.get('bytes_down') or 0))} sent to them",
+        f"{data_size(number(last.get('bytes_up') or 0))} received",
         html.exact_duration(number(seconds.get("train")) + number(seconds.get("evaluate"))),
     ]
     if not last.get("merged", True):
@@ -218,7 +218,7 @@ def _table(clients: list[_Client]) -> str:
             Cell(str(one.last_round or html.NOTHING), one.last_round),
             _measured(one.loss, 4),
             _measured(one.seconds, 2),
-            Cell(html.size(one.sent), one.sent),
+            Cell(data_size(one.sent), one.sent),
         ]
         if dropped:
             row += [Cell(str(one.dropped), one.dropped), Cell(one.reason, long=True)]

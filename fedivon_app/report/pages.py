@@ -12,6 +12,7 @@ import numpy as np
 from fedivon_app.core.errors import UserError
 from fedivon_app.core.files import write_text
 from fedivon_app.core.settings import AnySettings
+from fedivon_app.core.text import data_size
 from fedivon_app.plurals import counted
 from fedivon_app.report import html, plots
 from fedivon_app.report.chapters import written_chapters
@@ -98,7 +99,7 @@ def facts_of_run(results: RunResults) -> list[str]:
         settings.strategy,
         f"seed {settings.seed}",
         html.exact_duration(results.seconds),
-        f"{html.size(results.bytes_sent)} sent",
+        f"{data_size(results.bytes_sent)} sent",
         *([f"{counted(dropped, 'reply', 'replies')} dropped"] if dropped else []),
     ]
 
@@ -113,7 +114,7 @@ def _facts_of_groups(groups: Sequence[Group]) -> list[str]:
         *dict.fromkeys(_data(group.settings) for group in groups),
         *dict.fromkeys(_model(group.settings) for group in groups),
         html.exact_duration(sum(run.seconds for run in runs)),
-        f"{html.size(sum(run.bytes_sent for run in runs))} sent",
+        f"{data_size(sum(run.bytes_sent for run in runs))} sent",
         *([f"{failed} failed"] if failed else []),
     ]
 
