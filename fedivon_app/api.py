@@ -21,8 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedivon_app.core.compose import flat as dotted
 from fedivon_app.core.conformal import prediction_sets
+from fedivon_app.core.dotted import flat as dotted
 from fedivon_app.core.errors import RunError
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.datasets.npz import checked_inputs

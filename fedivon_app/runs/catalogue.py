@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -40,7 +40,7 @@ class Found:
 
     `status` is that of summary.json, or running or unfinished where the run has not come to its
     end, or unreadable; `detail` says why it failed or cannot be read. `rounds` are done of those
-    `planned`.
+    `planned`. `settings` are those of settings.yaml, as they stand there.
     """
 
     folder: Path
@@ -52,6 +52,7 @@ class Found:
     rounds: int = 0
     scores: dict[str, Any] | None = None
     seconds: float = 0.0
+    settings: dict[str, Any] = field(default_factory=dict)
 
     @property
     def readable(self) -> bool:
@@ -164,6 +165,7 @@ def _look(folder: Path) -> Found:
         rounds=rounds,
         scores=scores,
         seconds=seconds,
+        settings=settings,
     )
 
 
