@@ -341,6 +341,11 @@ class RunSettings(Section):
     stop_after: int | None = Field(
         None, ge=1, description="stop after this round, to be resumed later"
     )
+    trackers: tuple[str, ...] = Field(
+        (),
+        description="who else is told the numbers of each round: tensorboard, mlflow, wandb, or "
+        "your own as package.module:Class",
+    )
 
 
 class WireSettings(Section):

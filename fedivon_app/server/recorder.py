@@ -16,6 +16,7 @@ from fedivon_app.runs.folder import Run
 from fedivon_app.server.evaluation import Evaluator
 from fedivon_app.server.guessing import no_better_than_guessing
 from fedivon_app.server.newcomers import Newcomers
+from fedivon_app.server.trackers import Trackers
 from fedivon_app.strategies.rounds import CALIBRATION, Record
 from fedivon_app.strategies.standing import Standing
 
@@ -25,11 +26,20 @@ log = logging.getLogger("fedivon")
 class Recorder:
     """The observer of a run's rounds, who writes what came of them to the run's folder."""
 
-    def __init__(self, run: Run, evaluator: Evaluator, *, num_classes: int, has_global_model: bool):
+    def __init__(
+        self,
+        run: Run,
+        evaluator: Evaluator,
+        *,
+        num_classes: int,
+        has_global_model: bool,
+        trackers: Trackers | None = None,
+    ):
         self.run = run
         self.evaluator = evaluator
         self.num_classes = num_classes
         self.has_global_model = has_global_model
+        self.trackers = trackers
         self.last: Standing | None = None  # the last good round
         self.unlearned: str | None = None  # why the model scored last is no better than a guess
         self._has_learned = False  # in any round
@@ -53,6 +63,8 @@ class Recorder:
         self.last = standing
         line = {key: value for key, value in record.items() if key != CALIBRATION}
         self.run.append(line | self._spread(standing))
+        if self.trackers is not None:
+            self.trackers.round(line)
         if CALIBRATION in record:
             samples = settings.evaluation.samples
             Calibration(standing.round, samples, record[CALIBRATION]).write(self.run)
