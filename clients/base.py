@@ -27,6 +27,7 @@ from fedivon_app.clients.state import Memory, default_root, recall_personal, wit
 from fedivon_app.core import client_scores
 from fedivon_app.core.codec import Coded, Payload
 from fedivon_app.core.compact import codec_of
+from fedivon_app.core.conformal import SETS, SETS_SUMS
 from fedivon_app.core.errors import RunError
 from fedivon_app.core.instructions import Instructions
 from fedivon_app.core.metrics import Tally
@@ -318,6 +319,8 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
         seed = self.settings.seed
         truth = labels.cpu().numpy()
         scores = chosen_scores(self.settings.evaluation.scores)
+        if self.settings.evaluation.sets:
+            scores[SETS] = SETS_SUMS
         point = predict_point(
             self.flat, model.posterior, images, samples, seed, buffers=model.buffers
         )

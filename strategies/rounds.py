@@ -23,6 +23,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from fedivon_app.core import client_scores, heap
 from fedivon_app.core.codec import Payload, Raw
 from fedivon_app.core.compact import codec_of
+from fedivon_app.core.conformal import told_histograms
 from fedivon_app.core.errors import DivergenceError, FaultKind, RunError
 from fedivon_app.core.instructions import Instructions
 from fedivon_app.core.scores import chosen_scores
@@ -43,6 +44,7 @@ log = logging.getLogger("fedivon")
 PATIENCE = 3  # rounds in which every client may fail before any has trained
 
 Record = dict[str, Any]  # a round's line of metrics
+CALIBRATION = "calibration"  # in a record: histograms by partition, for the observer to keep
 
 
 class Observer(Protocol):
@@ -314,13 +316,17 @@ class Rounds(Strategy):
         clients = [
             {
                 "partition": reply.partition,
+                **self._named(reply.partition),
                 "num_examples": reply.num_examples,
                 "bytes": reply.num_bytes,
                 **reply.metrics,
             }
             for reply in replies.good
         ]
-        dropped = [{"partition": p, "reason": str(why)} for p, why in replies.dropped.items()]
+        dropped = [
+            {"partition": p, **self._named(p), "reason": str(why)}
+            for p, why in replies.dropped.items()
+        ]
         self._record |= {"bytes_up": replies.num_bytes, "dropped": dropped}
         if self.settings.train_all_clients:
             self._record["silent"] = len(replies.silent)
@@ -343,6 +349,11 @@ class Rounds(Strategy):
                 partition, fault = next(iter(replies.dropped.items()))
                 who = self.roll_call.who(partition)
                 raise RunError(f"round {server_round}: no client can train; {who}: {fault}")
+
+    def _named(self, partition: int) -> dict[str, str]:
+        """Return what a site calls itself; simulated clients have no names."""
+        node = self.roll_call.nodes.get(partition)
+        return {"name": node.name} if node and node.name else {}
 
     # Scores on the clients' own test parts.
 
@@ -378,6 +389,9 @@ class Rounds(Strategy):
         )
         for who, scores in found.items():
             self._record.setdefault(who, {}).update(scores)
+        shared = {p: tallies["gm"] for p, tallies in told.tallies.items() if "gm" in tallies}
+        if calibrating := told_histograms(shared):
+            self._record[CALIBRATION] = calibrating
         return scores_at_the_mean(found) if found else None
 
     # Messages.

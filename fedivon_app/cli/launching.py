@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 from fedivon_app.cli.summaries import own_scores, summary_of, summary_table
 from fedivon_app.cli.sureness import sure_of_the_unknown
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.federation.run_queue import Launch, Where, launch, tell_failure
 from fedivon_app.plurals import counted
+from fedivon_app.progress import Line, RunLines
+from fedivon_app.runs.cost import prospect
 from fedivon_app.runs.records import SUMMARY
+from fedivon_app.runs.winner import closing_lines
 
 
 def where_of(options: argparse.Namespace) -> Where:
@@ -50,10 +53,20 @@ def launch_all(runs: Sequence[Launch], where: Where) -> int:
     """Make these runs, print their scores and folders, and return the exit status."""
     folders = []
     failed = False
-    with closing(launch(runs, where)) as outcomes:
-        for one in runs:
-            print(f"starting {one.settings.strategy} on {_nodes(one, where)} ...", flush=True)
+    with ExitStack() as stack:
+        line = stack.enter_context(Line())
+        progress = RunLines(line, verbose=where.verbose)
+        outcomes = stack.enter_context(closing(launch(runs, where, progress)))
+        for number, one in enumerate(runs, 1):
+            which = f"run {number} of {len(runs)}: " if len(runs) > 1 else ""
+            name = one.settings.strategy
+            if len({each.settings.seed for each in runs}) > 1:
+                name += f", seed {one.settings.seed}"
+            line.say(f"{which}starting {name} on {_nodes(one, where)} ...")
+            line.say(f"  {prospect(one.settings, one.done)}")
+            progress.begin(f"{which}{name}", where.waits_for)
             outcome = next(outcomes)
+            progress.end()
             if outcome.end.failed:
                 tell_failure(one.settings.strategy, outcome.end, where.verbose)
                 failed = True
@@ -63,6 +76,8 @@ def launch_all(runs: Sequence[Launch], where: Where) -> int:
     scored = [one for one in summaries if one["final"] or one.get("personal")]
     if scored:
         print(f"\n{summary_table(scored, own_scores(folders))}")
+        if lines := closing_lines(scored):
+            print("\n" + "\n".join(lines))
     if unknown := sure_of_the_unknown(folders):
         print(f"\n{unknown}")
     if folders:

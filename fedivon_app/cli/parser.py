@@ -223,4 +223,5 @@ def number_type(
 whole_number = number_type(int, 0, math.inf, "a whole number of at least 0")
 positive_number = number_type(int, 1, math.inf, "a whole number of at least 1")
 share = number_type(float, 0, 1, "a number from 0 to 1")
+open_share = number_type(float, 1e-9, 1 - 1e-9, "a number between 0 and 1")
 rate = number_type(float, 1e-12, math.inf, "a number above 0")

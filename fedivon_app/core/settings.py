@@ -292,6 +292,11 @@ class EvaluationSettings(Section):
         description="rounds between evaluations on the clients' test parts, and after the last; "
         "0: never",
     )
+    sets: bool = Field(
+        False,
+        description="clients also report histograms of their scores, by which prediction sets are "
+        "calibrated; see clients_every",
+    )
     personal: bool = Field(
         False,
         description="clients keep what they trained last as a PM, scored beside the GM; some "
@@ -340,6 +345,11 @@ class RunSettings(Section):
     )
     stop_after: int | None = Field(
         None, ge=1, description="stop after this round, to be resumed later"
+    )
+    trackers: tuple[str, ...] = Field(
+        (),
+        description="who else is told the numbers of each round: tensorboard, mlflow, wandb, or "
+        "your own as package.module:Class",
     )
 
 
