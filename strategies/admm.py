@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import ClassVar, TypeVar
 
 import numpy as np
@@ -155,9 +156,10 @@ class FullBayesAdmm(Admm[FullBayesAdmmMergeSettings]):
         return named({space: dense.coordinates(posterior, space) for space in spaces})
 
     def summands(self, sent: Payload) -> dict[str, Summand]:
-        summand = Summand(bound=LARGEST, degree=0, bits=64)
+        vector = Summand(bound=LARGEST, degree=0, bits=64)
+        matrix = replace(vector, size=len(sent.posterior) ** 2)
         spaces = spaces_of(self.settings.merge)
-        return named({space: (summand, summand) for space in spaces})
+        return named({space: (vector, matrix) for space in spaces})
 
     def conclude(self, total: Total, round: Round) -> Merged:
         options = self.settings.merge

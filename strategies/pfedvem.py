@@ -70,9 +70,10 @@ class PFedVEM(PointStrategy[PFedVEMMergeSettings]):
         return found | {"head": confidence * change, "confidence": np.array([confidence])}
 
     def summands(self, sent: Payload) -> dict[str, Summand]:
-        by_confidence = Summand(bound=2.0**24, degree=0, bits=64)
-        of_head = {"head": by_confidence, "confidence": by_confidence}
-        return super().summands(sent) | of_head
+        size = sent.posterior.mean[self.head].size
+        by_confidence = Summand(bound=2.0**24, degree=0, bits=64, size=size)
+        scalar = replace(by_confidence, size=1)
+        return super().summands(sent) | {"head": by_confidence, "confidence": scalar}
 
     def total(self, round: Round) -> Total:
         return contributed(self, replace(round, replies=self.bounded_replies(round.replies)))

@@ -25,13 +25,14 @@ class Summand:
     Its numbers are multiplied by the `power` of the server's precision, after which a client's are
     at most `bound`, and go as integers of so many `bits`. `degree` is that of the client's weight
     in them: with weights that do not sum to 1, the sum is divided by the sum of the weights, to the
-    same power.
+    same power. `size` is how many numbers there are, None for one a weight of the network.
     """
 
     bound: float = 64.0
     power: float = 0.0
     degree: int = 1
     bits: Literal[32, 64] = 32
+    size: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
