@@ -81,6 +81,10 @@ class DistributedWeightConsolidation(Conflation):
     """
 
     start: ClassVar[Start] = "posterior"
+    summands = (
+        Summand(bound=256.0, power=-1.0, degree=0),
+        Summand(bound=16.0, power=-1.0, degree=0),  # rounding is not averaged here, but adds up
+    )
     _kept = 0
 
     @property
@@ -176,7 +180,7 @@ class LinearPool(SumRule):
     """
 
     averages = True
-    summands = (Summand(), Summand(bound=4096.0, power=1.0))
+    summands = (Summand(), Summand(bound=2.0**30, power=1.0, bits=64))  # squares, in sigmas
 
     def __init__(self, size: int, weights: np.ndarray, previous: Posterior | None):
         super().__init__(size, weights, previous)

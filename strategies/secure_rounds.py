@@ -142,7 +142,7 @@ class SecureRounds(Rounds):
         began = time.perf_counter()
         run = self.run_folder.name if self.run_folder else "run"
         session = Session(run=run, round=server_round, what=what)
-        self._sum_now = SecureSum(grid, session, nodes, self.settings.server.round_timeout)
+        self._sum_now = SecureSum(grid, session, nodes, self.settings.server)
         self._lost = None
         try:
             self._sum_now.begin()
@@ -177,9 +177,6 @@ class SecureRounds(Rounds):
         except SumLost as error:
             log.warning("%s", error)
             return None
-        for partition, why in now.quiet.items():
-            who = self.roll_call.who(partition)
-            log.warning("round %d: %s told no shares: %s", server_round, who, why)
         if summed.clipped:
             raise RunError(
                 f"round {server_round}: {summed.clipped} numbers of the sum were beyond what "

@@ -21,6 +21,7 @@ from fedivon_app.core.secure.messages import (
     Told,
     Value,
 )
+from fedivon_app.core.settings import ServerSettings
 from fedivon_app.core.text import one_line
 from fedivon_app.strategies.receive import gather
 from fedivon_app.strategies.replies import malformed, reason, record_of, to_numpy
@@ -45,20 +46,19 @@ class SecureSum:
     """A sum over some nodes, from their keys to what it says.
 
     `begin` asks for keys and passes on shares, the messages of the task itself go with `boxes`, and
-    `end` takes the masks off what came in. `dropped` says whose vectors are missing and why, and
-    `quiet` who told no shares afterwards. `num_bytes` are those that each client sent and was sent
-    for the sum, its masked vector aside.
+    `end` takes the masks off what came in. `dropped` says whose vectors are missing and why.
+    `num_bytes` are those that each client sent and was sent for the sum, its masked vector aside.
+    Of the shares, as many are awaited as are needed.
     """
 
-    def __init__(self, grid: Grid, session: Session, nodes: Sequence[Node], timeout: float):
+    def __init__(self, grid: Grid, session: Session, nodes: Sequence[Node], server: ServerSettings):
         self.grid = grid
         self.session = session
         self.nodes = {node.partition: node for node in nodes}
-        self.timeout = timeout
+        self.server = server
         self.joint = Joint(session, Roster(keys={}))
         self.boxes: dict[int, Boxes] = {}
         self.dropped: dict[int, Fault] = {}
-        self.quiet: dict[int, Fault] = {}
         self._partition_of = {node.node_id: node.partition for node in nodes}
         self.vector_bytes: dict[int, int] = {}
         self.num_bytes = dict.fromkeys(self.nodes, 0)
@@ -97,8 +97,9 @@ class SecureSum:
         there = self.vector_bytes
         self.joint.check(there, "sent their masked vectors")
         survivors = Survivors(numbers=frozenset(there))
-        told = self._ask("unmask", dict.fromkeys(there, survivors), Told)
-        self.quiet = told.missing
+        told = self._ask(
+            "unmask", dict.fromkeys(there, survivors), Told, quorum=self.joint.threshold, grace=0
+        )
         words = self.joint.unmasked(total, cohort=self.boxes, survivors=there, told=told.found)
         return self.joint.read(words, layout, there)
 
@@ -115,8 +116,16 @@ class SecureSum:
         values = {"stage": stage, "session": self.session.to_json(), "body": text}
         return ConfigRecord({**values, **(more or {})})
 
-    def _ask(self, stage: str, bodies: Mapping[int, Value | None], kind: type[V]) -> Answers[V]:
-        """Return what clients answer at a stage of the sum."""
+    def _ask(
+        self,
+        stage: str,
+        bodies: Mapping[int, Value | None],
+        kind: type[V],
+        *,
+        quorum: int | None = None,
+        grace: float | None = None,
+    ) -> Answers[V]:
+        """Return what clients answer at a stage of the sum, by the settings' quorum or another."""
         messages = []
         for partition, body in bodies.items():
             content = RecordDict({SECURE: self._record(stage, partition, body)})
@@ -127,7 +136,14 @@ class SecureSum:
             self.num_bytes[self._partition_of[message.metadata.src_node_id]] += len(text)
             return kind.from_json(text)
 
-        return self._read(gather(self.grid, messages, self.timeout), bodies, read)
+        replies = gather(
+            self.grid,
+            messages,
+            self.server.round_timeout,
+            quorum=self.server.quorum if quorum is None else quorum,
+            grace=self.server.grace if grace is None else grace,
+        )
+        return self._read(replies, bodies, read)
 
     def _read(
         self, replies: Iterable[Message], asked: Collection[int], read: Callable[[Message], A]

@@ -105,9 +105,11 @@ def raw_weight(
 ) -> float:
     """Return how much one client counts, before weights are divided by their sum.
 
-    This is for weightings that need nothing of the other clients (`OF_ONE_CLIENT`). Sizes are
-    divided by the `largest` among the clients.
+    This is for weightings that need nothing of the other clients (`OF_ONE_CLIENT`). They are made
+    numbers around 1, by the same factor for all: sizes are divided by the `largest` of a client,
+    and divergences are those of a single parameter.
     """
     weighting = WEIGHTINGS.find(rule)
     weight = float(weighting([own], np.array([float(num_examples)]), previous)[0])
-    return weight / largest if rule == "size" else weight
+    factors = {"size": 1 / largest, "distance": len(own)}
+    return weight * factors.get(rule, 1.0)
