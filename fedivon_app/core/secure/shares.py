@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 PRIME = 2**256 + 297  # the least prime above all secrets
 SECRET_BYTES = 32
@@ -42,7 +43,7 @@ def join(shares: Mapping[int, bytes], threshold: int) -> bytes:
     used = sorted(shares)[:threshold]
     value = sum(
         int.from_bytes(shares[holder], "big") * factor
-        for holder, factor in zip(used, _factors(used), strict=True)
+        for holder, factor in zip(used, _factors(tuple(used)), strict=True)
     )
     value %= PRIME
     if value >> (8 * SECRET_BYTES):
@@ -57,8 +58,9 @@ def _value(coefficients: list[int], point: int) -> bytes:
     return value.to_bytes(SHARE_BYTES, "big")
 
 
-def _factors(holders: list[int]) -> list[int]:
-    """Return Lagrange's factors at 0 of the holders' points."""
+@lru_cache(maxsize=8)
+def _factors(holders: tuple[int, ...]) -> list[int]:
+    """Return Lagrange's factors at 0 of the holders' points: of one sum, those of all secrets."""
     factors = []
     for holder in holders:
         above = 1
