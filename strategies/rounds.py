@@ -58,7 +58,7 @@ class Observer(Protocol):
 
 
 @dataclass(frozen=True)
-class _Asked:
+class Asked:
     """Whom a round asked, and which partitions of them are to report."""
 
     nodes: Sequence[Node] = ()
@@ -98,7 +98,7 @@ class Rounds(Strategy):
         self._first_extremes = extremes(first.posterior)
         self._saved_merged = dict(self.standing.last_merged)  # as the last checkpoint has it
         self._failed_rounds = 0  # at the start of the run, in which every client failed
-        self._asked = _Asked()
+        self._asked = Asked()
         self._record: Record = {}
         self._scores = chosen_scores(self.settings.evaluation.scores)
         self._contents = Contents(self.settings)
@@ -177,7 +177,7 @@ class Rounds(Strategy):
         seen = self.clients_carry_on or self._clients_are_scored(server_round)
         if self.settings.train_all_clients and seen:
             chosen = list(self.roll_call.nodes.values())
-        self._asked = _Asked(chosen, reporting)
+        self._asked = Asked(chosen, reporting)
         told = Instructions(round=server_round, learning_rate=rate)
         messages = self._messages(MessageType.TRAIN, told, config=config, arrays=arrays)
         down = sum(num_bytes(message.content["posterior"]) for message in messages)
@@ -209,35 +209,66 @@ class Rounds(Strategy):
         answered = {node.node_id: node.partition in done for node in self._asked.nodes}
         self.downlink.note(self.standing.payload, answered)
         good = self._guard(server_round, sorted_out.good, previous)
-        enough = len(good) >= self.settings.server.min_replies
+        if not self._enough(server_round, len(good)):
+            return None, None
+        weights = self.strategy.weigh(good, previous.posterior)
+        self._note_weights(good, weights)
+        merged = self.strategy.merge(self._round(server_round, good, weights))
+        sizes = [reply.num_examples for reply in good]
+        return self._advance(
+            server_round,
+            merged,
+            buffers=_average_buffers(good, weights) if previous.buffers is not None else None,
+            merged_now=[*(reply.partition for reply in good), *sorted_out.silent],
+            loss=float(np.average([reply.metrics["loss"] for reply in good], weights=sizes)),
+            num_examples=sum(sizes),
+            good=good,
+        )
+
+    def _enough(self, server_round: int, count: int) -> bool:
+        """Tell whether there are enough good replies for a merge, and note it."""
+        least = self.settings.server.min_replies
+        enough = count >= least
         self._record["merged"] = enough
         if not enough:
             log.warning(
                 "round %d: %d good replies of at least %d; the posterior stays as it was",
                 server_round,
-                len(good),
-                self.settings.server.min_replies,
+                count,
+                least,
             )
-            return None, None
-        weights = self.strategy.weigh(good, previous.posterior)
-        self._note_weights(good, weights)
-        merged = self.strategy.merge(
-            Round(
-                number=server_round,
-                replies=good,
-                weights=weights,
-                previous=previous,
-                num_clients=self.settings.data.clients or len(self.roll_call.nodes),
-                first=not self.standing.last_merged,
-                state=self.standing.state,
-            )
+        return enough
+
+    def _round(self, server_round: int, replies: Sequence[Reply], weights: np.ndarray) -> Round:
+        """Return what a method's merge is given."""
+        return Round(
+            number=server_round,
+            replies=replies,
+            weights=weights,
+            previous=self.downlink.received(self.standing.payload),
+            num_clients=self.settings.data.clients or len(self.roll_call.nodes),
+            first=not self.standing.last_merged,
+            state=self.standing.state,
         )
+
+    def _advance(
+        self,
+        server_round: int,
+        merged: Merged,
+        *,
+        buffers: np.ndarray | None,
+        merged_now: Iterable[int],
+        loss: float,
+        num_examples: int,
+        good: Sequence[Reply] = (),
+    ) -> tuple[ArrayRecord, MetricRecord]:
+        """Go on from what was merged of these partitions; `good` are their replies, if known."""
         self._record |= merged.notes
         self._check(server_round, merged, good)
-        merged_now = [*(reply.partition for reply in good), *sorted_out.silent]
+        previous = self.downlink.received(self.standing.payload)
         payload = Payload(
             posterior=merged.posterior,
-            buffers=_average_buffers(good, weights) if previous.buffers is not None else None,
+            buffers=buffers,
             extras=previous.extras if merged.extras is None else merged.extras,
         )
         self.standing = Standing(
@@ -246,11 +277,8 @@ class Rounds(Strategy):
             state=merged.state,
             last_merged={**self.standing.last_merged, **dict.fromkeys(merged_now, server_round)},
         )
-        sizes = [reply.num_examples for reply in good]
-        losses = [reply.metrics["loss"] for reply in good]
-        loss = float(np.average(losses, weights=sizes))
         self._record |= {"train_loss": loss, "posterior": extremes(merged.posterior)}
-        return self.arrays(), MetricRecord({"loss": loss, "num-examples": sum(sizes)})
+        return self.arrays(), MetricRecord({"loss": loss, "num-examples": num_examples})
 
     def _guard(self, server_round: int, replies: Sequence[Reply], sent: Payload) -> list[Reply]:
         """Return the replies within the bounds of the settings; who exceeded them is named.

@@ -10,21 +10,17 @@ from math import log2
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from fedivon_app.core.privacy_settings import PrivacySettings
 from fedivon_app.core.schedule import Schedule, Shape
 from fedivon_app.core.scores import chosen_scores
 from fedivon_app.core.search_range import even_range, log_range, search
+from fedivon_app.core.section import Section
 from fedivon_app.core.text import did_you_mean
 
 # Options of single sources that used to be common settings, with the defaults that they had there.
 FORMER_DATA_SETTINGS = {"a": 1.0, "b": 1.0, "image_size": None}
-
-
-class Section(BaseModel):
-    """A group of settings: no unknown names, no changes after it was read."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class DataSettings(Section):
@@ -435,6 +431,7 @@ class Settings(Section, Generic[C_co, M_co]):
     evaluation: EvaluationSettings = EvaluationSettings()
     run: RunSettings = RunSettings()
     wire: WireSettings = WireSettings()
+    privacy: PrivacySettings = PrivacySettings()
     client: C_co
     merge: M_co
 
