@@ -25,15 +25,18 @@ from fedivon_app.core.codec import Payload, Raw
 from fedivon_app.core.compact import codec_of
 from fedivon_app.core.errors import DivergenceError, FaultKind, RunError
 from fedivon_app.core.instructions import Instructions
+from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.scores import chosen_scores
+from fedivon_app.strategies.attacks import Attack
 from fedivon_app.strategies.base import Merged, PosteriorStrategy, Reply, Round
 from fedivon_app.strategies.client_evaluation import read_scores, scores_at_the_mean
 from fedivon_app.strategies.divergence import extremes, why_diverged
 from fedivon_app.strategies.downlink import downlink_of
-from fedivon_app.strategies.guard import Findings, guarded, precision_shares
+from fedivon_app.strategies.guard import Findings, Guarded, guarded, precision_shares
 from fedivon_app.strategies.messages import Contents
 from fedivon_app.strategies.receive import gather
 from fedivon_app.strategies.replies import Replies, num_bytes, sort_out, to_numpy, to_record
+from fedivon_app.strategies.robust_merge import Vetted, vetted
 from fedivon_app.strategies.roll_call import Node, RollCall
 from fedivon_app.strategies.sampling import sampled
 from fedivon_app.strategies.standing import Standing
@@ -98,6 +101,9 @@ class Rounds(Strategy):
         self._failed_rounds = 0  # at the start of the run, in which every client failed
         self._asked = _Asked()
         self._record: Record = {}
+        attack = self.settings.attack
+        liars = attack.liars(self.settings.data.clients or 0, self.settings.seed)
+        self.attack = Attack(attack, liars, self.settings.seed)
         self._scores = chosen_scores(self.settings.evaluation.scores)
         self._contents = Contents(self.settings)
 
@@ -206,7 +212,8 @@ class Rounds(Strategy):
         done = {reply.partition for reply in sorted_out.good} | set(sorted_out.silent)
         answered = {node.node_id: node.partition in done for node in self._asked.nodes}
         self.downlink.note(self.standing.payload, answered)
-        good = self._guard(server_round, sorted_out.good, previous)
+        received = self._attacked(server_round, sorted_out.good, previous)
+        good = self._guard(server_round, received, previous)
         enough = len(good) >= self.settings.server.min_replies
         self._record["merged"] = enough
         if not enough:
@@ -217,19 +224,12 @@ class Rounds(Strategy):
                 self.settings.server.min_replies,
             )
             return None, None
-        weights = self.strategy.weigh(good, previous.posterior)
+        kept = self._vetted(good, previous)
+        good = kept.replies
+        weights = kept.weights
+        self._leave_out(server_round, kept.left_out)
         self._note_weights(good, weights)
-        merged = self.strategy.merge(
-            Round(
-                number=server_round,
-                replies=good,
-                weights=weights,
-                previous=previous,
-                num_clients=self.settings.data.clients or len(self.roll_call.nodes),
-                first=not self.standing.last_merged,
-                state=self.standing.state,
-            )
-        )
+        merged = self.strategy.merge(self._round(server_round, kept, previous))
         self._record |= merged.notes
         self._check(server_round, merged, good)
         merged_now = [*(reply.partition for reply in good), *sorted_out.silent]
@@ -250,18 +250,65 @@ class Rounds(Strategy):
         self._record |= {"train_loss": loss, "posterior": extremes(merged.posterior)}
         return self.arrays(), MetricRecord({"loss": loss, "num-examples": sum(sizes)})
 
-    def _guard(self, server_round: int, replies: Sequence[Reply], sent: Payload) -> list[Reply]:
-        """Return the replies within the bounds of the settings; who exceeded them is named.
+    def _round(self, server_round: int, kept: Vetted, previous: Payload) -> Round:
+        """Return what there is to merge."""
+        return Round(
+            number=server_round,
+            replies=kept.replies,
+            weights=kept.weights,
+            previous=previous,
+            num_clients=self.settings.data.clients or len(self.roll_call.nodes),
+            first=not self.standing.last_merged,
+            state=self.standing.state,
+        )
 
-        A reply that exceeds them is cut back, or dropped where the method takes replies whole.
-        """
-        result = guarded(
+    def _vetted(self, replies: Sequence[Reply], previous: Payload) -> Vetted:
+        """Return the replies and weights that the robust merge of the settings lets pass."""
+        return vetted(
+            replies,
+            weights=self.strategy.weigh(replies, previous.posterior),
+            sent=previous,
+            options=self.settings.merge,
+            whole=self.strategy.takes_replies_whole,
+        )
+
+    def _attacked(
+        self, server_round: int, replies: Sequence[Reply], previous: Payload
+    ) -> Sequence[Reply]:
+        """Return the replies as the liars of a simulation would have them."""
+        if not self.attack.liars:
+            return replies
+
+        def merge(lies: Sequence[Reply]) -> Posterior:
+            passed = self._guarded(lies, previous).replies
+            kept = self._vetted(passed, previous)
+            return self.strategy.merge(self._round(server_round, kept, previous)).posterior
+
+        return self.attack.forged(server_round, replies, previous.posterior, merge)
+
+    def _leave_out(self, server_round: int, partitions: frozenset[int]) -> None:
+        """Note whom the robust merge left out of this round."""
+        clients = self._record["clients"]
+        self._record["clients"] = [c for c in clients if c["partition"] not in partitions]
+        if partitions:
+            self._record["left_out"] = sorted(partitions)
+
+    def _guarded(self, replies: Sequence[Reply], sent: Payload) -> Guarded:
+        """Return the replies within the bounds of the settings, and who exceeded them."""
+        return guarded(
             replies,
             sent.posterior,
             blocks=self.strategy.architecture.blocks,
             precision_bound=self.settings.server.precision_bound,
             change_bound=self.settings.server.change_bound,
         )
+
+    def _guard(self, server_round: int, replies: Sequence[Reply], sent: Payload) -> list[Reply]:
+        """Return the replies within the bounds of the settings; who exceeded them is named.
+
+        A reply that exceeds them is cut back, or dropped where the method takes replies whole.
+        """
+        result = self._guarded(replies, sent)
         whole = self.strategy.takes_replies_whole
         done = "dropped" if whole else "bounded"
         for partition, found in result.findings.items():

@@ -10,21 +10,29 @@ from math import log2
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from fedivon_app.core.attack_settings import AttackSettings
 from fedivon_app.core.schedule import Schedule, Shape
 from fedivon_app.core.scores import chosen_scores
 from fedivon_app.core.search_range import even_range, log_range, search
+from fedivon_app.core.section import Section
 from fedivon_app.core.text import did_you_mean
 
 # Options of single sources that used to be common settings, with the defaults that they had there.
 FORMER_DATA_SETTINGS = {"a": 1.0, "b": 1.0, "image_size": None}
 
 
-class Section(BaseModel):
-    """A group of settings: no unknown names, no changes after it was read."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+Robust = Literal[
+    "none",
+    "auto",
+    "trimmed-mean",
+    "median",
+    "geometric-median",
+    "krum",
+    "multi-krum",
+    "centred-clipping",
+]
 
 
 class DataSettings(Section):
@@ -390,6 +398,22 @@ class MergeSettings(Section):
 
     rule: str = Field("nwa", description="aggregation rule, see strategies/aggregation.py")
     weighting: str = Field("size", description="weighting rule, see strategies/weighting.py")
+    robust: Robust = Field(
+        "none",
+        description="what a minority of liars cannot move, before the rule; auto: what is advised "
+        "for the method",
+    )
+    robust_share: float = Field(
+        0.3,
+        gt=0,
+        lt=0.5,
+        description="robust: the share of a round's replies that may lie",
+    )
+    robust_mixing: bool | None = Field(
+        None,
+        description="robust: each reply becomes the average of its nearest ones first; none: as "
+        "is advised for the rule",
+    )
 
 
 C_co = TypeVar("C_co", bound=ClientSettings, covariant=True)
@@ -420,6 +444,7 @@ class Settings(Section, Generic[C_co, M_co]):
     evaluation: EvaluationSettings = EvaluationSettings()
     run: RunSettings = RunSettings()
     wire: WireSettings = WireSettings()
+    attack: AttackSettings = AttackSettings()
     client: C_co
     merge: M_co
 

@@ -1,0 +1,192 @@
+"""The stage of a robust merge: after the guard, before the method's own rule.
+
+Claims are cut first: how much a client counts, and how precise it says to be at each weight, is no
+more and no less than what others vouch for, once the f outermost claims are left out. Then the rule
+of the settings says how much each reply counts, or what takes the place of all. What comes out are
+replies and weights again, so that any merge can follow. A method that takes replies whole is given
+some of them as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from fedivon_app.core.codec import Payload
+from fedivon_app.core.posterior import Posterior
+from fedivon_app.core.settings import MergeSettings
+from fedivon_app.strategies import robust
+from fedivon_app.strategies.base import Reply
+from fedivon_app.strategies.cohort import Block, blocks, coordinates
+
+BY_COORDINATE = ("trimmed-mean", "median")
+SELECTING = ("krum", "multi-krum")
+FEWEST = 3  # replies among which somebody can be outvoted
+
+
+@dataclass(frozen=True, eq=False)
+class Vetted:
+    """Replies and weights that a minority cannot have moved far, and who was left out."""
+
+    replies: list[Reply]
+    weights: np.ndarray
+    left_out: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, eq=False)
+class Bounds:
+    """The precisions between which every reply is cut, weight by weight."""
+
+    low: np.ndarray
+    high: np.ndarray
+
+
+def vetted(
+    replies: Sequence[Reply],
+    weights: np.ndarray,
+    sent: Payload,
+    options: MergeSettings,
+    *,
+    whole: bool,
+) -> Vetted:
+    """Return the replies and weights that are merged; `whole`: each as it came, or not at all."""
+    rule = chosen(options, whole)
+    if rule == "none" or len(replies) < FEWEST:
+        return Vetted(list(replies), weights)
+    liars = robust.most_liars(len(replies), options.robust_share)
+    mixes = mixed(options, rule) and not whole
+    if rule in BY_COORDINATE:
+        return _by_coordinate(replies, weights, sent, rule=rule, liars=liars, mixes=mixes)
+    found = _compared(replies, sent.posterior, liars)
+    matrix = robust.mixing(found.gram, liars) if mixes else np.eye(len(replies))
+    gram = matrix @ found.gram @ matrix.T
+    own = capped(weights, liars)
+    if rule == "centred-clipping":
+        counted = robust.centred_clipping(gram, np.full(len(replies), 1 / len(replies)))
+        nearer = len(replies) * (counted @ matrix)
+        pulled = [_towards(r, sent, s, found.bounds) for r, s in zip(replies, nearer, strict=True)]
+        return Vetted(pulled, own)
+    if rule == "geometric-median":
+        counted = robust.geometric_median(gram, np.full(len(replies), 1 / len(replies)))
+    else:
+        counted = (robust.krum if rule == "krum" else robust.multi_krum)(gram, liars)
+    counted = (counted @ matrix) * own
+    kept = np.flatnonzero(counted > 0).tolist()
+    good = [replies[k] if whole else _within(replies[k], found.bounds) for k in kept]
+    gone = {reply.partition for reply in replies} - {reply.partition for reply in good}
+    return Vetted(good, counted[kept] / counted[kept].sum(), frozenset(gone))
+
+
+def chosen(options: MergeSettings, whole: bool) -> str:
+    """Return the rule of the settings; `auto` is what is advised."""
+    if options.robust != "auto":
+        return options.robust
+    return "multi-krum" if whole else "geometric-median"
+
+
+def mixed(options: MergeSettings, rule: str) -> bool:
+    """Tell whether replies are mixed with their nearest ones first."""
+    given = options.robust_mixing
+    return given if given is not None else rule not in SELECTING
+
+
+def capped(weights: np.ndarray, liars: int) -> np.ndarray:
+    """Return the weights, none of which is larger than what f + 1 clients have; their sum is 1."""
+    largest = np.sort(weights)[-liars - 1]
+    bounded = np.minimum(weights, largest)
+    shares: np.ndarray = bounded / bounded.sum()
+    return shares
+
+
+@dataclass(frozen=True, eq=False)
+class _Compared:
+    """Inner products of all replies, and the bounds of their precisions."""
+
+    gram: np.ndarray
+    bounds: Bounds | None
+
+
+def _compared(replies: Sequence[Reply], sent: Posterior, liars: int) -> _Compared:
+    gram = np.zeros((len(replies), len(replies)))
+    bounds = None
+    if sent.precision is not None:
+        bounds = Bounds(np.empty(len(sent), np.float32), np.empty(len(sent), np.float32))
+    for block in blocks(replies, sent):
+        if bounds is not None and block.precisions is not None:
+            low, high = robust.trimmed_range(block.precisions, liars)
+            bounds.low[block.part] = low
+            bounds.high[block.part] = high
+            block = replace(block, precisions=np.clip(block.precisions, low, high))
+        values = coordinates(block)
+        gram += values @ values.T
+    return _Compared(gram, bounds)
+
+
+def _within(reply: Reply, bounds: Bounds | None) -> Reply:
+    """Return a reply whose precision is cut to the bounds whenever it is read."""
+    if bounds is None:
+        return reply
+
+    def cut() -> Payload:
+        payload = reply.payload
+        own = payload.posterior
+        precision = np.clip(own.known_precision, bounds.low, bounds.high)
+        return replace(payload, posterior=Posterior(own.mean, precision))
+
+    return replace(reply, source=cut)
+
+
+def _towards(reply: Reply, sent: Payload, share: float, bounds: Bounds | None) -> Reply:
+    """Return a reply that went only a share of its way from what was sent."""
+    inside = _within(reply, bounds)
+
+    def nearer() -> Payload:
+        payload = inside.payload
+        own = payload.posterior
+        before = sent.posterior
+        mean = before.mean + share * (own.mean.astype(np.float64) - before.mean)
+        precision = None
+        if own.precision is not None:
+            ratio = own.precision.astype(np.float64) / before.known_precision
+            precision = before.known_precision * ratio**share
+        buffers = payload.buffers
+        if buffers is not None and sent.buffers is not None:
+            buffers = sent.buffers + np.float32(share) * (buffers - sent.buffers)
+        return replace(payload, posterior=Posterior(mean, precision), buffers=buffers)
+
+    return replace(reply, source=nearer)
+
+
+def _by_coordinate(
+    replies: Sequence[Reply],
+    weights: np.ndarray,
+    sent: Payload,
+    *,
+    rule: str,
+    liars: int,
+    mixes: bool,
+) -> Vetted:
+    """Return replies that are all the same: the coordinate-wise centre of what was sent."""
+    matrix = np.eye(len(replies))
+    if mixes:
+        matrix = robust.mixing(_compared(replies, sent.posterior, liars).gram, liars)
+
+    def centre(values: np.ndarray) -> np.ndarray:
+        near = matrix @ values
+        return robust.median(near) if rule == "median" else robust.trimmed_mean(near, liars)
+
+    mean = np.empty(len(sent.posterior), np.float32)
+    precision = None if sent.posterior.precision is None else np.empty_like(mean)
+    for block in blocks(replies, sent.posterior):
+        mean[block.part] = block.server + centre(block.changes)
+        if precision is not None and block.precisions is not None:
+            precision[block.part] = np.exp(centre(np.log(block.precisions)))
+    buffers = sent.buffers
+    if buffers is not None:
+        all_of_them = [reply.payload.buffers for reply in replies]
+        buffers = centre(np.stack([b for b in all_of_them if b is not None])).astype(np.float32)
+    merged = Payload(Posterior(mean, precision), buffers, sent.extras)
+    return Vetted([replace(reply, source=merged) for reply in replies], weights)
