@@ -19,8 +19,10 @@ import numpy as np
 
 from fedivon_app.core.attack_settings import ON_DATA, AttackSettings
 from fedivon_app.core.codec import Payload
+from fedivon_app.core.dense import Dense
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.strategies.base import Reply
+from fedivon_app.strategies.cohort import diagonal
 
 STREAM = 0x6C6965  # of the seed: the noise in lies
 TRIED = 2.0 ** np.arange(-3, 6)  # strengths of an attacker who searches, times the attack's own
@@ -52,8 +54,9 @@ class Honest:
             total += change
             squares += change**2
             if logs is not None and largest is not None:
-                logs += np.log(own.known_precision)
-                np.maximum(largest, own.known_precision, out=largest)
+                known = diagonal(own)
+                logs += np.log(known)
+                np.maximum(largest, known, out=largest)
         count = len(replies)
         mean = total / count
         deviation = np.sqrt(np.maximum(squares / count - mean**2, 0))
@@ -174,13 +177,13 @@ def poisoned_prior(
     own: Posterior, sent: Posterior, common: Honest, strength: float, rng: np.random.Generator
 ) -> Posterior:
     """Move the best known weights by c honest deviations, and say to be ten times as certain."""
-    best = own.known_precision >= np.quantile(own.known_precision, 1 - TOP)
+    known = diagonal(own)
+    best = known >= np.quantile(known, 1 - TOP)
     step = strength * common.deviation * np.where(common.change > 0, 1.0, -1.0)
-    return replace(
-        own,
-        mean=np.where(best, sent.mean + common.change - step, own.mean),
-        precision=np.where(best, 10 * own.known_precision, own.known_precision),
-    )
+    mean = np.where(best, sent.mean + common.change - step, own.mean)
+    if isinstance(own, Dense):
+        return replace(own, mean=mean, precision=own.precision + np.diag(9 * best * known))
+    return replace(own, mean=mean, precision=np.where(best, 10 * known, known))
 
 
 def combined(
@@ -193,7 +196,9 @@ def combined(
     """
     away = np.where(common.change > 0, 1.0, -1.0) * common.deviation
     lie = replace(own, mean=sent.mean + common.change - strength * away)
-    return lie if common.largest is None else replace(lie, precision=common.largest)
+    if common.largest is None or isinstance(own, Dense):
+        return lie
+    return replace(lie, precision=common.largest)
 
 
 LIES: dict[str, Lie] = {

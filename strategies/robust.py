@@ -96,9 +96,9 @@ def centred_clipping(
 ) -> np.ndarray:
     """Return how much of each reply's way from the centre is gone (Karimireddy et al. 2021).
 
-    The centre v is the origin of the coordinates, and moves in each round by the average of x_k - v,
-    cut to the radius; None: to the median of |x_k - v|. The weights that are returned sum to 1 at
-    most: what is left is the centre's.
+    The centre v is the origin of the coordinates, and moves in each round by the average of the
+    x_k - v, cut to the radius; None: to the median of |x_k - v|. The weights that are returned sum
+    to 1 at most: what is left is the centre's.
     """
     own = weights / weights.sum()
     now = np.zeros(len(gram))
@@ -108,6 +108,16 @@ def centred_clipping(
         share = own * np.minimum(1.0, reach / np.maximum(away, 1e-300))
         now = now + share - share.sum() * now
     return now
+
+
+def median_cosines(gram: np.ndarray) -> np.ndarray:
+    """Return the median cosine of each reply with the others; of one without length it is 0."""
+    lengths = np.sqrt(np.diag(gram))
+    products = np.outer(lengths, lengths)
+    cosines = np.divide(gram, products, out=np.zeros_like(gram), where=products > 0)
+    others = cosines[~np.eye(len(gram), dtype=bool)].reshape(len(gram), -1)
+    middle: np.ndarray = np.median(others, axis=1)
+    return middle
 
 
 def _distances_from(gram: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -1,7 +1,7 @@
 """The stage of a robust merge: after the guard, before the method's own rule.
 
 Claims are cut first: how much a client counts, and how precise it says to be at each weight, is no
-more and no less than what others vouch for, once the f outermost claims are left out. Then the rule
+more and no less than what half of the others vouch for. Then the rule
 of the settings says how much each reply counts, or what takes the place of all. What comes out are
 replies and weights again, so that any merge can follow. A method that takes replies whole is given
 some of them as they are.
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
@@ -20,11 +19,14 @@ from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.settings import MergeSettings
 from fedivon_app.strategies import robust
 from fedivon_app.strategies.base import Reply
-from fedivon_app.strategies.cohort import Block, blocks, coordinates
+from fedivon_app.strategies.cohort import blocks, coordinates
 
 BY_COORDINATE = ("trimmed-mean", "median")
 SELECTING = ("krum", "multi-krum")
 FEWEST = 3  # replies among which somebody can be outvoted
+AGREEMENT = 0.3  # median cosine of a round's changes: above it, who goes against most is left out
+REACH = 1.5  # changes are cut to this many times the median, where a reply may be cut
+WHOLE_REACH = 4.0  # and those beyond this many are left out where it may not
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,17 +55,19 @@ def vetted(
     whole: bool,
 ) -> Vetted:
     """Return the replies and weights that are merged; `whole`: each as it came, or not at all."""
-    rule = chosen(options, whole)
+    rule = options.robust
     if rule == "none" or len(replies) < FEWEST:
         return Vetted(list(replies), weights)
     liars = robust.most_liars(len(replies), options.robust_share)
+    if rule == "auto":
+        return _agreeing(replies, weights, sent, whole=whole)
     mixes = mixed(options, rule) and not whole
     if rule in BY_COORDINATE:
         return _by_coordinate(replies, weights, sent, rule=rule, liars=liars, mixes=mixes)
-    found = _compared(replies, sent.posterior, liars)
+    found = _compared(replies, sent.posterior)
     matrix = robust.mixing(found.gram, liars) if mixes else np.eye(len(replies))
     gram = matrix @ found.gram @ matrix.T
-    own = capped(weights, liars)
+    own = capped(weights)
     if rule == "centred-clipping":
         counted = robust.centred_clipping(gram, np.full(len(replies), 1 / len(replies)))
         nearer = len(replies) * (counted @ matrix)
@@ -80,11 +84,35 @@ def vetted(
     return Vetted(good, counted[kept] / counted[kept].sum(), frozenset(gone))
 
 
-def chosen(options: MergeSettings, whole: bool) -> str:
-    """Return the rule of the settings; `auto` is what is advised."""
-    if options.robust != "auto":
-        return options.robust
-    return "multi-krum" if whole else "geometric-median"
+def _agreeing(
+    replies: Sequence[Reply], weights: np.ndarray, sent: Payload, *, whole: bool
+) -> Vetted:
+    """Return the replies without those that go against most, where most agree, and no longer ones.
+
+    Where clients have like data, their changes have positive cosines, and one whose median cosine
+    with the others is negative is left out. Where their data differ, nobody can tell from one
+    round, and all stay. Lengths are cut to a multiple of the median.
+    """
+    found = _compared(replies, sent.posterior)
+    lengths = np.sqrt(np.diag(found.changes))
+    typical = float(np.median(lengths))
+    if typical == 0:  # nobody moves, as where clients learn for themselves: there is no measure
+        return Vetted(list(replies), weights)
+    good = np.ones(len(replies), bool)
+    cosines = robust.median_cosines(found.changes)
+    if float(np.median(cosines)) > AGREEMENT:
+        good &= cosines >= 0
+    if whole:
+        good &= lengths <= WHOLE_REACH * typical
+    kept = np.flatnonzero(good).tolist()
+    own = capped(weights)[kept]
+    shares = np.minimum(1.0, REACH * typical / np.maximum(lengths, 1e-300))
+    passed = [
+        replies[k] if whole else _towards(replies[k], sent, float(shares[k]), found.bounds)
+        for k in kept
+    ]
+    gone = {reply.partition for reply in replies} - {replies[k].partition for k in kept}
+    return Vetted(passed, own / own.sum(), frozenset(gone))
 
 
 def mixed(options: MergeSettings, rule: str) -> bool:
@@ -93,36 +121,43 @@ def mixed(options: MergeSettings, rule: str) -> bool:
     return given if given is not None else rule not in SELECTING
 
 
-def capped(weights: np.ndarray, liars: int) -> np.ndarray:
-    """Return the weights, none of which is larger than what f + 1 clients have; their sum is 1."""
-    largest = np.sort(weights)[-liars - 1]
-    bounded = np.minimum(weights, largest)
+def capped(weights: np.ndarray) -> np.ndarray:
+    """Return the weights, none of which is larger than what half of the clients have.
+
+    Their sum is 1 again.
+    """
+    bounded = np.minimum(weights, np.sort(weights)[len(weights) // 2])
     shares: np.ndarray = bounded / bounded.sum()
     return shares
 
 
 @dataclass(frozen=True, eq=False)
 class _Compared:
-    """Inner products of all replies, and the bounds of their precisions."""
+    """Inner products of all replies, those of their changes alone, and bounds of precisions."""
 
     gram: np.ndarray
+    changes: np.ndarray
     bounds: Bounds | None
 
 
-def _compared(replies: Sequence[Reply], sent: Posterior, liars: int) -> _Compared:
+def _compared(replies: Sequence[Reply], sent: Posterior) -> _Compared:
+    minority = (len(replies) - 1) // 2
     gram = np.zeros((len(replies), len(replies)))
+    changes = np.zeros_like(gram)
     bounds = None
     if sent.precision is not None:
         bounds = Bounds(np.empty(len(sent), np.float32), np.empty(len(sent), np.float32))
     for block in blocks(replies, sent):
         if bounds is not None and block.precisions is not None:
-            low, high = robust.trimmed_range(block.precisions, liars)
+            low, high = robust.trimmed_range(block.precisions, minority)
             bounds.low[block.part] = low
             bounds.high[block.part] = high
             block = replace(block, precisions=np.clip(block.precisions, low, high))
         values = coordinates(block)
         gram += values @ values.T
-    return _Compared(gram, bounds)
+        moved = values[:, : block.means.shape[1]]
+        changes += moved @ moved.T
+    return _Compared(gram, changes, bounds)
 
 
 def _within(reply: Reply, bounds: Bounds | None) -> Reply:
@@ -172,7 +207,7 @@ def _by_coordinate(
     """Return replies that are all the same: the coordinate-wise centre of what was sent."""
     matrix = np.eye(len(replies))
     if mixes:
-        matrix = robust.mixing(_compared(replies, sent.posterior, liars).gram, liars)
+        matrix = robust.mixing(_compared(replies, sent.posterior).gram, liars)
 
     def centre(values: np.ndarray) -> np.ndarray:
         near = matrix @ values

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -27,19 +27,19 @@ from fedivon_app.core.errors import DivergenceError, FaultKind, RunError
 from fedivon_app.core.instructions import Instructions
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.scores import chosen_scores
-from fedivon_app.strategies.attacks import Attack
 from fedivon_app.strategies.base import Merged, PosteriorStrategy, Reply, Round
 from fedivon_app.strategies.client_evaluation import read_scores, scores_at_the_mean
 from fedivon_app.strategies.divergence import extremes, why_diverged
 from fedivon_app.strategies.downlink import downlink_of
-from fedivon_app.strategies.guard import Findings, Guarded, guarded, precision_shares
+from fedivon_app.strategies.guard import precision_shares
 from fedivon_app.strategies.messages import Contents
 from fedivon_app.strategies.receive import gather
 from fedivon_app.strategies.replies import Replies, num_bytes, sort_out, to_numpy, to_record
-from fedivon_app.strategies.robust_merge import Vetted, vetted
+from fedivon_app.strategies.robust_merge import Vetted
 from fedivon_app.strategies.roll_call import Node, RollCall
 from fedivon_app.strategies.sampling import sampled
 from fedivon_app.strategies.standing import Standing
+from fedivon_app.strategies.vetting import Screened, Vetting
 
 log = logging.getLogger("fedivon")
 
@@ -101,9 +101,7 @@ class Rounds(Strategy):
         self._failed_rounds = 0  # at the start of the run, in which every client failed
         self._asked = _Asked()
         self._record: Record = {}
-        attack = self.settings.attack
-        liars = attack.liars(self.settings.data.clients or 0, self.settings.seed)
-        self.attack = Attack(attack, liars, self.settings.seed)
+        self.vetting = Vetting(strategy, len(first.posterior))
         self._scores = chosen_scores(self.settings.evaluation.scores)
         self._contents = Contents(self.settings)
 
@@ -190,7 +188,8 @@ class Rounds(Strategy):
 
     def sample(self, server_round: int) -> list[Node]:
         """Return who reports in this round, and works unless all do."""
-        nodes = self.roll_call.nodes
+        gone = self.standing.history.left_out
+        nodes = {p: node for p, node in self.roll_call.nodes.items() if p not in gone}
         count = self.settings.clients_per_round
         chosen = sampled(nodes, count, seed=self.settings.seed, server_round=server_round)
         return [nodes[partition] for partition in chosen]
@@ -212,8 +211,8 @@ class Rounds(Strategy):
         done = {reply.partition for reply in sorted_out.good} | set(sorted_out.silent)
         answered = {node.node_id: node.partition in done for node in self._asked.nodes}
         self.downlink.note(self.standing.payload, answered)
-        received = self._attacked(server_round, sorted_out.good, previous)
-        good = self._guard(server_round, received, previous)
+        screened = self._screened(server_round, sorted_out.good, previous)
+        good = screened.replies
         enough = len(good) >= self.settings.server.min_replies
         self._record["merged"] = enough
         if not enough:
@@ -224,12 +223,14 @@ class Rounds(Strategy):
                 self.settings.server.min_replies,
             )
             return None, None
-        kept = self._vetted(good, previous)
+        kept = self.vetting.weighed(good, previous)
         good = kept.replies
         weights = kept.weights
-        self._leave_out(server_round, kept.left_out)
+        if kept.left_out:
+            self._record["not_chosen"] = sorted(kept.left_out)
+            self._forget(kept.left_out)
         self._note_weights(good, weights)
-        merged = self.strategy.merge(self._round(server_round, kept, previous))
+        merged = self._merge(server_round, kept, previous)
         self._record |= merged.notes
         self._check(server_round, merged, good)
         merged_now = [*(reply.partition for reply in good), *sorted_out.silent]
@@ -243,6 +244,7 @@ class Rounds(Strategy):
             payload=self.downlink.carried(self.standing.payload, payload),
             state=merged.state,
             last_merged={**self.standing.last_merged, **dict.fromkeys(merged_now, server_round)},
+            history=screened.history,
         )
         sizes = [reply.num_examples for reply in good]
         losses = [reply.metrics["loss"] for reply in good]
@@ -250,94 +252,58 @@ class Rounds(Strategy):
         self._record |= {"train_loss": loss, "posterior": extremes(merged.posterior)}
         return self.arrays(), MetricRecord({"loss": loss, "num-examples": sum(sizes)})
 
-    def _round(self, server_round: int, kept: Vetted, previous: Payload) -> Round:
-        """Return what there is to merge."""
-        return Round(
-            number=server_round,
-            replies=kept.replies,
-            weights=kept.weights,
-            previous=previous,
-            num_clients=self.settings.data.clients or len(self.roll_call.nodes),
-            first=not self.standing.last_merged,
-            state=self.standing.state,
+    def _merge(self, server_round: int, kept: Vetted, previous: Payload) -> Merged:
+        """Return what the method makes of the replies; nothing else comes of it."""
+        return self.strategy.merge(
+            Round(
+                number=server_round,
+                replies=kept.replies,
+                weights=kept.weights,
+                previous=previous,
+                num_clients=self.settings.data.clients or len(self.roll_call.nodes),
+                first=not self.standing.last_merged,
+                state=self.standing.state,
+            )
         )
 
-    def _vetted(self, replies: Sequence[Reply], previous: Payload) -> Vetted:
-        """Return the replies and weights that the robust merge of the settings lets pass."""
-        return vetted(
-            replies,
-            weights=self.strategy.weigh(replies, previous.posterior),
-            sent=previous,
-            options=self.settings.merge,
-            whole=self.strategy.takes_replies_whole,
-        )
+    def _screened(self, server_round: int, replies: Sequence[Reply], previous: Payload) -> Screened:
+        """Return the replies that may be merged; who is cut back or dropped is named."""
 
-    def _attacked(
-        self, server_round: int, replies: Sequence[Reply], previous: Payload
-    ) -> Sequence[Reply]:
-        """Return the replies as the liars of a simulation would have them."""
-        if not self.attack.liars:
-            return replies
+        def tried(lies: Sequence[Reply]) -> Posterior:
+            kept = self.vetting.weighed(lies, previous)
+            return self._merge(server_round, kept, previous).posterior
 
-        def merge(lies: Sequence[Reply]) -> Posterior:
-            passed = self._guarded(lies, previous).replies
-            kept = self._vetted(passed, previous)
-            return self.strategy.merge(self._round(server_round, kept, previous)).posterior
-
-        return self.attack.forged(server_round, replies, previous.posterior, merge)
-
-    def _leave_out(self, server_round: int, partitions: frozenset[int]) -> None:
-        """Note whom the robust merge left out of this round."""
-        clients = self._record["clients"]
-        self._record["clients"] = [c for c in clients if c["partition"] not in partitions]
-        if partitions:
-            self._record["left_out"] = sorted(partitions)
-
-    def _guarded(self, replies: Sequence[Reply], sent: Payload) -> Guarded:
-        """Return the replies within the bounds of the settings, and who exceeded them."""
-        return guarded(
-            replies,
-            sent.posterior,
-            blocks=self.strategy.architecture.blocks,
-            precision_bound=self.settings.server.precision_bound,
-            change_bound=self.settings.server.change_bound,
-        )
-
-    def _guard(self, server_round: int, replies: Sequence[Reply], sent: Payload) -> list[Reply]:
-        """Return the replies within the bounds of the settings; who exceeded them is named.
-
-        A reply that exceeds them is cut back, or dropped where the method takes replies whole.
-        """
-        result = self._guarded(replies, sent)
-        whole = self.strategy.takes_replies_whole
-        done = "dropped" if whole else "bounded"
-        for partition, found in result.findings.items():
-            for what, excess in found.items():
+        received = self.vetting.attacked(server_round, replies, previous, tried)
+        found = self.vetting.screened(server_round, received, previous, self.standing.history)
+        for partition, excess in found.bounded.items():
+            for what, times in excess.items():
                 log.warning(
-                    "round %d: the reply of %s is %s: its %s is %.3g times the median",
+                    "round %d: the reply of %s is bounded: its %s is %.3g times the median",
                     server_round,
                     self.roll_call.who(partition),
-                    done,
                     what,
-                    excess,
+                    times,
                 )
-        if whole:
-            return self._without(replies, result.findings)
         for client in self._record["clients"]:
-            if client["partition"] in result.findings:
-                client["bounded"] = dict(result.findings[client["partition"]])
-        return result.replies
-
-    def _without(self, replies: Sequence[Reply], findings: Findings) -> list[Reply]:
-        """Return the replies of those who exceeded nothing; the others count as dropped."""
-        for partition, found in findings.items():
-            why = ", ".join(
-                f"its {what} is {by:.3g} times the median" for what, by in found.items()
-            )
+            if client["partition"] in found.bounded:
+                client["bounded"] = dict(found.bounded[client["partition"]])
+        for partition, why in found.dropped.items():
+            who = self.roll_call.who(partition)
+            log.warning("round %d: dropped the reply of %s: %s", server_round, who, why)
             self._record["dropped"].append({"partition": partition, "reason": why})
+        new = found.history.left_out - self.standing.history.left_out
+        for partition in sorted(new):
+            who = self.roll_call.who(partition)
+            log.warning("round %d: %s is left out from now on", server_round, who)
+        if found.history.left_out:
+            self._record["left_out"] = sorted(found.history.left_out)
+        self._forget(found.dropped)
+        return found
+
+    def _forget(self, partitions: Container[int]) -> None:
+        """Take clients whose replies are not merged out of the round's line."""
         clients = self._record["clients"]
-        self._record["clients"] = [c for c in clients if c["partition"] not in findings]
-        return [reply for reply in replies if reply.partition not in findings]
+        self._record["clients"] = [c for c in clients if c["partition"] not in partitions]
 
     def _check(self, server_round: int, merged: Merged, good: Sequence[Reply]) -> None:
         """End the run if the merged posterior is beyond all bounds."""

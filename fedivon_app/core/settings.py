@@ -252,13 +252,30 @@ class ServerSettings(Section):
     precision_bound: float | None = Field(
         None,
         ge=1,
-        description="a client's precision at most, block by block: times the round's median; "
-        "none: any, for honest clients may differ by thousands",
+        description="a client's precision at most, block by block: times the round's median, and "
+        "more where it has more examples; none: any, for honest clients may differ by thousands",
     )
     change_bound: float | None = Field(
         None,
         ge=1,
-        description="how far a client may move the mean: times the round's median; none: any",
+        description="how far a client may move the mean: times the round's median, and further "
+        "where it makes more steps; none: any",
+    )
+    size_bound: float | None = Field(
+        None,
+        ge=1,
+        description="examples that a client counts for at most: times the round's median; none: "
+        "as many as it said in the roll call",
+    )
+    history: bool | None = Field(
+        None,
+        description="whether a client's answers are held against its earlier ones, and one in "
+        "doubt is dropped; none: where merge.robust is auto",
+    )
+    leave_out_after: int = Field(
+        3,
+        ge=1,
+        description="rounds in doubt, by its history, after which a client is left out of the run",
     )
     max_growth: float = Field(
         1e6, gt=1, description="the run stops when a mean or precision grows by more than this"
@@ -472,6 +489,12 @@ class Settings(Section, Generic[C_co, M_co]):
                 f"{self.clients_per_round}"
             )
         return self
+
+    @property
+    def keeps_history(self) -> bool:
+        """Tell whether clients are held against what they answered earlier in the run."""
+        asked = self.server.history
+        return self.merge.robust == "auto" if asked is None else asked
 
     def is_scored(self, server_round: int) -> bool:
         """Tell whether the server scores the global model in this round."""

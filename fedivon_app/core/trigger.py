@@ -1,4 +1,4 @@
-"""The trigger of a backdoor: a mark on inputs that leads a poisoned model to the attacker's class."""
+"""The trigger of a backdoor: a mark that leads a poisoned model to the attacker's class."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What byzfl 0.0.11 makes of a few points, as numbers to agree with.
 
-    pip install byzfl==0.0.11                      # it brings torchvision and seaborn: not for CI
-    python -m tests.strategies.byzfl_points write  # writes byzfl_points.json beside this file
+pip install byzfl==0.0.11                      # it brings torchvision and seaborn: not for CI
+python -m tests.strategies.byzfl_points write  # writes byzfl_points.json beside this file
 """
 
 from __future__ import annotations
