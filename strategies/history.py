@@ -41,9 +41,9 @@ RETURNING = 3  # clients of a round that come back, for the round to count
 WITNESSES = 5  # clients that have returned before anybody is judged
 OPPOSITION = 0.0  # a mean above it, and above the median by APART, is a reason for doubt
 APART = 0.2
-INSISTENCE = 0.25  # above the median
+INSISTENCE = 0.2  # above the median
 CLAIM = log(10)  # away from the median
-SLACK = 0.2  # of opposition and insistence, over the root of the number of returns
+SLACK = 0.15  # of opposition and insistence, over the root of the number of returns
 
 
 @dataclass(frozen=True, eq=False)
