@@ -177,6 +177,8 @@ def _within(reply: Reply, bounds: Bounds | None) -> Reply:
 def _towards(reply: Reply, sent: Payload, share: float, bounds: Bounds | None) -> Reply:
     """Return a reply that went only a share of its way from what was sent."""
     inside = _within(reply, bounds)
+    if share == 1:
+        return inside
 
     def nearer() -> Payload:
         payload = inside.payload
