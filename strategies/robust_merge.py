@@ -22,7 +22,6 @@ from fedivon_app.strategies.base import Reply
 from fedivon_app.strategies.cohort import blocks, coordinates
 
 BY_COORDINATE = ("trimmed-mean", "median")
-SELECTING = ("krum", "multi-krum")
 FEWEST = 3  # replies among which somebody can be outvoted
 AGREEMENT = 0.3  # median cosine of a round's changes: above it, who goes against most is left out
 REACH = 1.5  # changes are cut to this many times the median, where a reply may be cut
@@ -61,7 +60,7 @@ def vetted(
     liars = robust.most_liars(len(replies), options.robust_share)
     if rule == "auto":
         return _agreeing(replies, weights, sent, whole=whole)
-    mixes = mixed(options, rule) and not whole
+    mixes = options.robust_mixing and not whole
     if rule in BY_COORDINATE:
         return _by_coordinate(replies, weights, sent, rule=rule, liars=liars, mixes=mixes)
     found = _compared(replies, sent.posterior)
@@ -113,12 +112,6 @@ def _agreeing(
     ]
     gone = {reply.partition for reply in replies} - {replies[k].partition for k in kept}
     return Vetted(passed, own / own.sum(), frozenset(gone))
-
-
-def mixed(options: MergeSettings, rule: str) -> bool:
-    """Tell whether replies are mixed with their nearest ones first."""
-    given = options.robust_mixing
-    return given if given is not None else rule not in SELECTING
 
 
 def capped(weights: np.ndarray) -> np.ndarray:

@@ -417,19 +417,19 @@ class MergeSettings(Section):
     weighting: str = Field("size", description="weighting rule, see strategies/weighting.py")
     robust: Robust = Field(
         "none",
-        description="what a minority of liars cannot move, before the rule; auto: what is advised "
-        "for the method",
+        description="what keeps a minority of liars from moving the merge, before the rule; auto: "
+        "what is advised, the clients' history included",
     )
     robust_share: float = Field(
         0.3,
         gt=0,
         lt=0.5,
-        description="robust: the share of a round's replies that may lie",
+        description="robust, all but auto: the share of a round's replies that may lie",
     )
-    robust_mixing: bool | None = Field(
-        None,
-        description="robust: each reply becomes the average of its nearest ones first; none: as "
-        "is advised for the rule",
+    robust_mixing: bool = Field(
+        False,
+        description="robust, all but auto: each reply becomes the average of its nearest ones "
+        "first; not where a method takes replies whole",
     )
 
 
