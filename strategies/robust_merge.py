@@ -67,18 +67,18 @@ def vetted(
     matrix = robust.mixing(found.gram, liars) if mixes else np.eye(len(replies))
     gram = matrix @ found.gram @ matrix.T
     own = capped(weights)
-    if rule == "centred-clipping":
-        counted = robust.centred_clipping(gram, np.full(len(replies), 1 / len(replies)))
-        nearer = len(replies) * (counted @ matrix)
-        pulled = [_towards(r, sent, s, found.bounds) for r, s in zip(replies, nearer, strict=True)]
-        return Vetted(pulled, own)
+    equal = np.full(len(replies), 1 / len(replies))
+    share = 1.0
     if rule == "geometric-median":
-        counted = robust.geometric_median(gram, np.full(len(replies), 1 / len(replies)))
+        counted = robust.geometric_median(gram, equal)
+    elif rule == "centred-clipping":
+        counted = robust.centred_clipping(gram, equal)
+        share = float(counted.sum())
     else:
         counted = (robust.krum if rule == "krum" else robust.multi_krum)(gram, liars)
     counted = (counted @ matrix) * own
     kept = np.flatnonzero(counted > 0).tolist()
-    good = [replies[k] if whole else _within(replies[k], found.bounds) for k in kept]
+    good = [replies[k] if whole else _towards(replies[k], sent, share, found.bounds) for k in kept]
     gone = {reply.partition for reply in replies} - {reply.partition for reply in good}
     return Vetted(good, counted[kept] / counted[kept].sum(), frozenset(gone))
 
