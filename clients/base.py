@@ -22,6 +22,7 @@ from flwr.app import RecordDict
 from flwr.client import NumPyClient
 from torch import Tensor, nn
 
+from fedivon_app.clients.poison import claimed_size, poisoned
 from fedivon_app.clients.received import Received, decoded
 from fedivon_app.clients.state import Memory, default_root, recall_personal, with_personal
 from fedivon_app.core import client_scores
@@ -293,6 +294,9 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
         else:
             torch.manual_seed(int(seeds[0]))
         images, labels = self.examples("train", self.partition.train)
+        if self.lies:
+            count = classes(self.settings.data, self.partition.source)
+            images, labels = poisoned(self.settings.attack, images, labels, count)
         return Task(
             inputs=images,
             labels=labels,
@@ -305,6 +309,13 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
             total_examples=told.total_examples,
             memory=memory or {},
         )
+
+    @property
+    def lies(self) -> bool:
+        """Tell whether this client of a simulation is one of those that attack the run."""
+        settings = self.settings
+        liars = settings.attack.liars(settings.data.clients or 0, settings.seed)
+        return self.partition.number in liars
 
     def examples(self, part: Literal["train", "test"], rows: np.ndarray) -> tuple[Tensor, Tensor]:
         """Return rows of a part of the client's source as tensors, inputs and labels."""
@@ -353,8 +364,9 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
                 "round to round: let --runs name a folder that all machines share"
             )
         source = self.partition.source
+        num_train = len(self.partition.train)
         return {
-            "num-train": len(self.partition.train),
+            "num-train": claimed_size(self.settings.attack, num_train) if self.lies else num_train,
             "num-test": len(self.partition.test),
             "shape": list(source.shape),
             "num-classes": source.num_classes,

@@ -15,7 +15,7 @@ from fedivon_app import logs, secure_client
 from fedivon_app.clients.base import PosteriorClient
 from fedivon_app.core import heap
 from fedivon_app.core.codec import Raw
-from fedivon_app.core.errors import FedIvonError, Refused
+from fedivon_app.core.errors import FedIvonError, Refused, SettingsError
 from fedivon_app.core.instructions import Instructions
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.core.text import one_line
@@ -24,6 +24,7 @@ from fedivon_app.federation.shared_nodes import play
 from fedivon_app.methods import method, settings_of
 
 app = ClientApp(mods=[play])
+SITE = {"name", "data-path"}  # what the node config of a real site has, and a simulated one has not
 
 
 @lru_cache(maxsize=4)
@@ -40,6 +41,11 @@ def _config(message: Message) -> dict[str, Any]:
 def _client(config: dict[str, Any], context: Context) -> PosteriorClient[Any, Any]:
     """Return the client of the method that the message's settings name, on this node's data."""
     settings = _settings(config["settings"])
+    if settings.attack.kind != "none" and SITE & set(context.node_config):
+        raise SettingsError(
+            f"attack.kind is {settings.attack.kind}: attacks are for simulations, and this is a "
+            "site with a name or a file of its own"
+        )
     own = context.node_config.get("state-path")
     return method(settings.strategy).client(
         settings,

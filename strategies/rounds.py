@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -26,18 +26,22 @@ from fedivon_app.core.compact import codec_of
 from fedivon_app.core.conformal import told_histograms
 from fedivon_app.core.errors import DivergenceError, FaultKind, RunError
 from fedivon_app.core.instructions import Instructions
+from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.scores import chosen_scores
 from fedivon_app.strategies.base import Merged, PosteriorStrategy, Reply, Round
 from fedivon_app.strategies.client_evaluation import read_scores, scores_at_the_mean
 from fedivon_app.strategies.divergence import extremes, why_diverged
 from fedivon_app.strategies.downlink import downlink_of
-from fedivon_app.strategies.guard import Findings, guarded, precision_shares
+from fedivon_app.strategies.guard import precision_shares
+from fedivon_app.strategies.history import History
 from fedivon_app.strategies.messages import Contents
 from fedivon_app.strategies.receive import gather
 from fedivon_app.strategies.replies import Replies, num_bytes, sort_out, to_numpy, to_record
+from fedivon_app.strategies.robust_merge import Vetted
 from fedivon_app.strategies.roll_call import Node, RollCall
 from fedivon_app.strategies.sampling import sampled
 from fedivon_app.strategies.standing import Standing
+from fedivon_app.strategies.vetting import Screened, Vetting
 
 log = logging.getLogger("fedivon")
 
@@ -100,6 +104,7 @@ class Rounds(Strategy):
         self._failed_rounds = 0  # at the start of the run, in which every client failed
         self._asked = Asked()
         self._record: Record = {}
+        self.vetting = Vetting(strategy, len(first.posterior))
         self._scores = chosen_scores(self.settings.evaluation.scores)
         self._contents = Contents(self.settings)
 
@@ -186,7 +191,8 @@ class Rounds(Strategy):
 
     def sample(self, server_round: int) -> list[Node]:
         """Return who reports in this round, and works unless all do."""
-        nodes = self.roll_call.nodes
+        gone = self.standing.history.left_out
+        nodes = {p: node for p, node in self.roll_call.nodes.items() if p not in gone}
         count = self.settings.clients_per_round
         chosen = sampled(nodes, count, seed=self.settings.seed, server_round=server_round)
         return [nodes[partition] for partition in chosen]
@@ -208,21 +214,25 @@ class Rounds(Strategy):
         done = {reply.partition for reply in sorted_out.good} | set(sorted_out.silent)
         answered = {node.node_id: node.partition in done for node in self._asked.nodes}
         self.downlink.note(self.standing.payload, answered)
-        good = self._guard(server_round, sorted_out.good, previous)
-        if not self._enough(server_round, len(good)):
+        screened = self._screened(server_round, sorted_out.good, previous)
+        if not self._enough(server_round, len(screened.replies)):
             return None, None
-        weights = self.strategy.weigh(good, previous.posterior)
-        self._note_weights(good, weights)
-        merged = self.strategy.merge(self._round(server_round, good, weights))
+        kept = self.vetting.weighed(screened.replies, previous)
+        if kept.left_out:
+            self._record["not_chosen"] = sorted(kept.left_out)
+            self._forget(kept.left_out)
+        good = kept.replies
+        self._note_weights(good, kept.weights)
         sizes = [reply.num_examples for reply in good]
         return self._advance(
             server_round,
-            merged,
-            buffers=_average_buffers(good, weights) if previous.buffers is not None else None,
+            self._merge(server_round, kept),
+            buffers=None if previous.buffers is None else _average_buffers(good, kept.weights),
             merged_now=[*(reply.partition for reply in good), *sorted_out.silent],
             loss=float(np.average([reply.metrics["loss"] for reply in good], weights=sizes)),
             num_examples=sum(sizes),
             good=good,
+            history=screened.history,
         )
 
     def _enough(self, server_round: int, count: int) -> bool:
@@ -251,6 +261,10 @@ class Rounds(Strategy):
             state=self.standing.state,
         )
 
+    def _merge(self, server_round: int, kept: Vetted) -> Merged:
+        """Return what the method makes of the replies; nothing else comes of it."""
+        return self.strategy.merge(self._round(server_round, kept.replies, kept.weights))
+
     def _advance(
         self,
         server_round: int,
@@ -261,8 +275,12 @@ class Rounds(Strategy):
         loss: float,
         num_examples: int,
         good: Sequence[Reply] = (),
+        history: History | None = None,
     ) -> tuple[ArrayRecord, MetricRecord]:
-        """Go on from what was merged of these partitions; `good` are their replies, if known."""
+        """Go on from what was merged of these partitions.
+
+        `good` are their replies and `history` what the guard found, where single ones are known.
+        """
         self._record |= merged.notes
         self._check(server_round, merged, good)
         previous = self.downlink.received(self.standing.payload)
@@ -276,51 +294,49 @@ class Rounds(Strategy):
             payload=self.downlink.carried(self.standing.payload, payload),
             state=merged.state,
             last_merged={**self.standing.last_merged, **dict.fromkeys(merged_now, server_round)},
+            history=self.standing.history if history is None else history,
         )
         self._record |= {"train_loss": loss, "posterior": extremes(merged.posterior)}
         return self.arrays(), MetricRecord({"loss": loss, "num-examples": num_examples})
 
-    def _guard(self, server_round: int, replies: Sequence[Reply], sent: Payload) -> list[Reply]:
-        """Return the replies within the bounds of the settings; who exceeded them is named.
+    def _screened(self, server_round: int, replies: Sequence[Reply], previous: Payload) -> Screened:
+        """Return the replies that may be merged; who is cut back or dropped is named."""
 
-        A reply that exceeds them is cut back, or dropped where the method takes replies whole.
-        """
-        result = guarded(
-            replies,
-            sent.posterior,
-            blocks=self.strategy.architecture.blocks,
-            precision_bound=self.settings.server.precision_bound,
-            change_bound=self.settings.server.change_bound,
-        )
-        whole = self.strategy.takes_replies_whole
-        done = "dropped" if whole else "bounded"
-        for partition, found in result.findings.items():
-            for what, excess in found.items():
+        def tried(lies: Sequence[Reply]) -> Posterior:
+            kept = self.vetting.weighed(lies, previous)
+            return self._merge(server_round, kept).posterior
+
+        received = self.vetting.attacked(server_round, replies, previous, tried)
+        found = self.vetting.screened(server_round, received, previous, self.standing.history)
+        for partition, excess in found.bounded.items():
+            for what, times in excess.items():
                 log.warning(
-                    "round %d: the reply of %s is %s: its %s is %.3g times the median",
+                    "round %d: the reply of %s is bounded: its %s is %.3g times the median",
                     server_round,
                     self.roll_call.who(partition),
-                    done,
                     what,
-                    excess,
+                    times,
                 )
-        if whole:
-            return self._without(replies, result.findings)
         for client in self._record["clients"]:
-            if client["partition"] in result.findings:
-                client["bounded"] = dict(result.findings[client["partition"]])
-        return result.replies
-
-    def _without(self, replies: Sequence[Reply], findings: Findings) -> list[Reply]:
-        """Return the replies of those who exceeded nothing; the others count as dropped."""
-        for partition, found in findings.items():
-            why = ", ".join(
-                f"its {what} is {by:.3g} times the median" for what, by in found.items()
-            )
+            if client["partition"] in found.bounded:
+                client["bounded"] = dict(found.bounded[client["partition"]])
+        for partition, why in found.dropped.items():
+            who = self.roll_call.who(partition)
+            log.warning("round %d: dropped the reply of %s: %s", server_round, who, why)
             self._record["dropped"].append({"partition": partition, "reason": why})
+        new = found.history.left_out - self.standing.history.left_out
+        for partition in sorted(new):
+            who = self.roll_call.who(partition)
+            log.warning("round %d: %s is left out from now on", server_round, who)
+        if found.history.left_out:
+            self._record["left_out"] = sorted(found.history.left_out)
+        self._forget(found.dropped)
+        return found
+
+    def _forget(self, partitions: Container[int]) -> None:
+        """Take clients whose replies are not merged out of the round's line."""
         clients = self._record["clients"]
-        self._record["clients"] = [c for c in clients if c["partition"] not in findings]
-        return [reply for reply in replies if reply.partition not in findings]
+        self._record["clients"] = [c for c in clients if c["partition"] not in partitions]
 
     def _check(self, server_round: int, merged: Merged, good: Sequence[Reply]) -> None:
         """End the run if the merged posterior is beyond all bounds."""
