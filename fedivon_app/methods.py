@@ -40,6 +40,7 @@ from fedivon_app.strategies.pfedhb import PFedHB
 from fedivon_app.strategies.pfedme import PFedMe
 from fedivon_app.strategies.pfedvem import PFedVEM
 from fedivon_app.strategies.scaffold import Scaffold
+from fedivon_app.strategies.secure_checks import why_not_secure
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,14 @@ class MethodSettings(Settings[C_co, M_co], Generic[C_co, M_co]):
                 f"model; differential privacy is for {able}"
             )
         return unhidden(self)
+
+    @model_validator(mode="after")
+    def _can_be_aggregated_securely(self) -> Self:
+        if not self.privacy.secure_aggregation:
+            return self
+        if why := why_not_secure(self, method(self.strategy).strategy):
+            raise ValueError(f"privacy.secure_aggregation needs a sum over the clients: {why}")
+        return self
 
 
 @cache

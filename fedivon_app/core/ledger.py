@@ -22,7 +22,7 @@ from typing import IO, Any
 import numpy as np
 
 from fedivon_app.core.accountant import NO_COST, epsilon_of, pure_cost, step_cost
-from fedivon_app.core.errors import PrivacyRefusal, RunError
+from fedivon_app.core.errors import Refused, RunError
 from fedivon_app.core.secure_random import SecureRandom
 
 TINY = 1e-9  # by which a sum of costs may exceed a limit that it was planned for
@@ -118,7 +118,7 @@ class Account:
             ]
             after = epsilon_of(_cost([*own, release]), delta)
             if after > epsilon + TINY:
-                raise PrivacyRefusal(
+                raise Refused(
                     f"round {release.round} would take this client beyond the privacy.epsilon of "
                     f"the run, {after:.4g} of {epsilon:g}: it was asked more often than planned"
                 )
@@ -130,7 +130,7 @@ class Account:
         limit = self.limit
         after = epsilon_of(_cost([*self.releases(), release]), limit.delta)
         if limit.epsilon is not None and after > limit.epsilon + TINY:
-            raise PrivacyRefusal(
+            raise Refused(
                 f"the privacy of this site's data is spent: {self.spent():.4g} of epsilon "
                 f"{limit.epsilon:g} at delta {limit.delta:g}, and this would make it {after:.4g}; "
                 "`fedivon ledger` at the site shows on what"

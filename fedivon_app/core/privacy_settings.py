@@ -8,12 +8,17 @@ from fedivon_app.core.section import Section
 
 
 class PrivacySettings(Section):
-    """What is hidden of the clients' examples, and how well.
+    """What is hidden of the clients' examples, from whom, and how well.
 
     Differential privacy is on where there is an epsilon: each client's gradients are clipped
     example by example and get noise, such that all it sends in the run is (epsilon, delta)-private.
     """
 
+    secure_aggregation: bool = Field(
+        False,
+        description="clients mask what they send, so that the server learns the sum over a "
+        "round's clients and nothing of a single one",
+    )
     epsilon: float | None = Field(
         None,
         gt=0,

@@ -11,7 +11,7 @@ from fedivon_app import logs
 from fedivon_app.client_app import app
 from fedivon_app.core.accountant import epsilon_of, pure_cost
 from fedivon_app.core.compose import compose
-from fedivon_app.core.errors import PrivacyRefusal, SettingsError
+from fedivon_app.core.errors import Refused, SettingsError
 from fedivon_app.core.ledger import Ledger, Limit
 from fedivon_app.core.privacy import PrivateSteps, planned_rounds
 from fedivon_app.core.sampling import sampled
@@ -169,13 +169,13 @@ def test_the_size_that_leaves_is_noisy_and_always_the_same(tmp_path):
 
 
 def test_a_private_client_scores_nothing(tmp_path):
-    with pytest.raises(PrivacyRefusal, match="does not score"):
+    with pytest.raises(Refused, match="does not score"):
         answer("evaluate", tmp_path)
 
 
 def test_the_text_of_an_error_stays_at_the_site(tmp_path):
     node = {"data-path": str(tmp_path / "patients-of-ward-7.npz")}
-    with pytest.raises(PrivacyRefusal, match="its own log says why") as told_to_server:
+    with pytest.raises(Refused, match="its own log says why") as told_to_server:
         answer("train", tmp_path, node=node)
     assert "ward" not in str(told_to_server.value)
     with logs.also_in(tmp_path / "log.txt"):
@@ -203,7 +203,7 @@ def test_the_epsilon_of_the_run_is_reached_in_its_last_planned_round(tmp_path):
     ]
     assert spent == sorted(spent)
     assert 0.98 * 8 < spent[-1] <= 8
-    with pytest.raises(PrivacyRefusal, match="asked more often than planned"):
+    with pytest.raises(Refused, match="asked more often than planned"):
         asked.client.work(asked.start, told(asked, 13, last_merged=0))
 
 
@@ -231,7 +231,7 @@ def test_a_sites_ledger_counts_over_runs_and_declines_when_it_is_spent(tmp_path)
         return [client.work(start, told(asked, k, run=run, last_merged=0)) for k in range(1, 6)]
 
     work("first")
-    with pytest.raises(PrivacyRefusal, match="the privacy of this site's data is spent"):
+    with pytest.raises(Refused, match="the privacy of this site's data is spent"):
         work("second")
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedivon_app.core.accountant import epsilon_of, pure_cost, step_cost
-from fedivon_app.core.errors import PrivacyRefusal, RunError
+from fedivon_app.core.errors import Refused, RunError
 from fedivon_app.core.ledger import Ledger, Limit, Steps, digest_of
 
 
@@ -36,19 +36,19 @@ def test_costs_add_up_over_runs_and_restarts(tmp_path):
 
 def test_a_site_declines_by_name_when_its_limit_is_reached(tmp_path):
     account = Ledger(tmp_path, Limit(2.0)).account("data")
-    with pytest.raises(PrivacyRefusal, match=r"spent: 1\.\d+ of epsilon 2 at delta 1e-05.*ledger"):
+    with pytest.raises(Refused, match=r"spent: 1\.\d+ of epsilon 2 at delta 1e-05.*ledger"):
         for k in range(100):
             pay(account, number=k)
     assert 1.5 < account.spent() <= 2
     before = account.path.read_bytes()
-    with pytest.raises(PrivacyRefusal, match="spent"):
+    with pytest.raises(Refused, match="spent"):
         pay(account, run="another run")
     assert account.path.read_bytes() == before
 
 
 def test_a_run_does_not_spend_more_than_its_epsilon(tmp_path):
     account = Ledger(tmp_path).account("data")
-    with pytest.raises(PrivacyRefusal, match=r"beyond the privacy.epsilon of the run.* of 1:"):
+    with pytest.raises(Refused, match=r"beyond the privacy.epsilon of the run.* of 1:"):
         for k in range(100):
             account.charge(steps(number=k), epsilon=1, delta=1e-5)
     account.charge(steps(run="the next run"), epsilon=1, delta=1e-5)
