@@ -15,14 +15,16 @@ from fedivon_app import logs, secure_client
 from fedivon_app.clients.base import PosteriorClient
 from fedivon_app.core import heap
 from fedivon_app.core.codec import Raw
-from fedivon_app.core.errors import FedIvonError, Refused
+from fedivon_app.core.errors import FedIvonError, Refused, SettingsError
 from fedivon_app.core.instructions import Instructions
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.core.text import one_line
 from fedivon_app.datasets.node_data import partition_of
+from fedivon_app.federation.shared_nodes import play
 from fedivon_app.methods import method, settings_of
 
-app = ClientApp()
+app = ClientApp(mods=[play])
+SITE = {"name", "data-path"}  # what the node config of a real site has, and a simulated one has not
 
 
 @lru_cache(maxsize=4)
@@ -39,6 +41,11 @@ def _config(message: Message) -> dict[str, Any]:
 def _client(config: dict[str, Any], context: Context) -> PosteriorClient[Any, Any]:
     """Return the client of the method that the message's settings name, on this node's data."""
     settings = _settings(config["settings"])
+    if settings.attack.kind != "none" and SITE & set(context.node_config):
+        raise SettingsError(
+            f"attack.kind is {settings.attack.kind}: attacks are for simulations, and this is a "
+            "site with a name or a file of its own"
+        )
     own = context.node_config.get("state-path")
     return method(settings.strategy).client(
         settings,
@@ -122,7 +129,7 @@ def train(message: Message, context: Context) -> Message:
         told = {} if secure else {"num-examples": num_examples, **metrics}
         record = {name: Array(array) for name, array in zip(names, arrays, strict=True)}
         content = RecordDict({"posterior": ArrayRecord(record), "metrics": MetricRecord(told)})
-    heap.give_back()
+    heap.give_back_sometimes()
     return Message(content, reply_to=message)
 
 
@@ -135,7 +142,7 @@ def evaluate(message: Message, context: Context) -> Message:
     _check_open(context, config, asked, secure=client.settings.privacy.secure_aggregation)
     own = secure_client.opened(asked, context, _folder(client, config))
     _, num_examples, metrics = client.evaluate(_parameters(message, config), config)
-    heap.give_back()
+    heap.give_back_sometimes()
     _tell(context, "round %d: scored on %d test examples", config["round"], num_examples)
     if asked and own:
         layout, part = secure_client.scores_part(client, metrics, clients=len(own.roster.keys))

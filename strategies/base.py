@@ -14,7 +14,9 @@ from typing import Annotated, Any, ClassVar, Generic, TypeVar
 import numpy as np
 from pydantic import AfterValidator, Field
 
+from fedivon_app.core.attack_settings import ON_PRECISION
 from fedivon_app.core.codec import Payload
+from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.network import Architecture
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.settings import ClientSettings, MergeSettings, Settings
@@ -31,6 +33,7 @@ from fedivon_app.strategies.rule import SumRule
 from fedivon_app.strategies.summing import Own, Summand, add_up
 from fedivon_app.strategies.weighting import WEIGHTINGS, weigh
 
+FOR_WHOLE_REPLIES = ("none", "auto", "krum", "multi-krum")  # robust merges that change no reply
 M = TypeVar("M", bound=MergeSettings)
 State = Mapping[str, np.ndarray]
 RuleName = Annotated[str, AfterValidator(RULES.checked)]
@@ -133,6 +136,13 @@ class PosteriorStrategy(Generic[M]):
     def __init__(self, settings: Settings[ClientSettings, M], architecture: Architecture):
         self.settings = settings
         self.architecture = architecture
+        robust = settings.merge.robust
+        if self.takes_replies_whole and robust not in FOR_WHOLE_REPLIES:
+            raise SettingsError(
+                f"strategy {settings.strategy} takes a reply as it is or not at all, for clients "
+                f"keep what the server follows; merge.robust={robust} changes replies: use "
+                f"{', '.join(FOR_WHOLE_REPLIES)}"
+            )
 
     @property
     def has_global_model(self) -> bool:
@@ -150,7 +160,14 @@ class PosteriorStrategy(Generic[M]):
 
     def begin(self, mean: np.ndarray, buffers: np.ndarray | None = None) -> Payload:
         """Return what is sent in round 1, around the network's initial weights."""
-        return Payload(self.initial(mean), buffers, self.initial_extras(mean))
+        first = self.initial(mean)
+        kind = self.settings.attack.kind
+        if first.precision is None and kind in ON_PRECISION:
+            raise SettingsError(
+                f"attack.kind is {kind}, but the clients of strategy {self.settings.strategy} send "
+                "no precision that could be attacked"
+            )
+        return Payload(first, buffers, self.initial_extras(mean))
 
     def initial(self, mean: np.ndarray) -> Posterior:
         """Return the server's posterior before round 1, around the network's initial weights."""

@@ -1,4 +1,4 @@
-"""What every group of settings is."""
+"""What every group of settings has in common."""
 
 from __future__ import annotations
 
