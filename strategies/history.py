@@ -38,7 +38,7 @@ PREFIX = "history_"  # of the names of a record's arrays in a checkpoint
 RETURNS = 2  # of a client before it is judged
 PULLED = -0.05  # median opposition below which a round counts
 RETURNING = 3  # clients of a round that come back, for the round to count
-WITNESSES = 5  # clients that have returned before anybody is judged
+WITNESSES = 5  # clients at least among whom anybody is judged
 OPPOSITION = 0.0  # a mean above it, and above the median by APART, is a reason for doubt
 APART = 0.2
 INSISTENCE = 0.2  # above the median
@@ -57,13 +57,14 @@ class Sketch:
     def of(cls, length: int, seed: int) -> Sketch:
         """Return the sketch of a run."""
         rng = np.random.default_rng([seed, STREAM])
-        places = rng.integers(0, SIZE, length, dtype=np.int64)
+        places = rng.integers(0, SIZE, length, dtype=np.int16)
         signs = rng.integers(0, 2, length, dtype=np.int8) * np.int8(2) - np.int8(1)
         return cls(places, signs)
 
     def __call__(self, vector: np.ndarray) -> np.ndarray:
         """Return the short form of a vector."""
-        return np.bincount(self.places, weights=vector * self.signs, minlength=SIZE)
+        sums = np.bincount(self.places, weights=vector * self.signs, minlength=SIZE)
+        return sums.astype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)
