@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import Flag, auto
 from math import ceil
 from pathlib import Path
+from platform import node
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
@@ -27,6 +28,8 @@ from fedivon_app.clients.state import Memory, default_root, recall_personal, wit
 from fedivon_app.core import client_scores
 from fedivon_app.core.codec import Coded, Payload
 from fedivon_app.core.compact import codec_of
+from fedivon_app.core.conformal import SETS, SETS_SUMS
+from fedivon_app.core.errors import RunError
 from fedivon_app.core.instructions import Instructions
 from fedivon_app.core.metrics import Tally
 from fedivon_app.core.network import network, pick_device
@@ -34,6 +37,7 @@ from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.predict import predict, predict_point
 from fedivon_app.core.scores import chosen_scores, tally_of
 from fedivon_app.core.settings import AnySettings, ClientSettings, MergeSettings, Settings
+from fedivon_app.core.transfer import sent
 from fedivon_app.datasets.loading import classes, tensors
 from fedivon_app.datasets.node_data import Partition
 
@@ -104,7 +108,7 @@ class Task:
         """
         for _ in range(self.epochs):
             order = torch.randperm(len(self.labels), generator=self.generator)
-            for rows in order.to(self.labels.device).split(self.batch_size):
+            for rows in sent(order, self.labels.device).split(self.batch_size):
                 yield self.inputs[rows], self.labels[rows]
             if self.after_epoch is not None and not self.after_epoch(so_far):
                 return
@@ -326,13 +330,21 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
         seed = self.settings.seed
         truth = labels.cpu().numpy()
         scores = chosen_scores(self.settings.evaluation.scores)
+        if self.settings.evaluation.sets:
+            scores[SETS] = SETS_SUMS
         point = predict_point(
             self.flat, model.posterior, images, samples, seed, buffers=model.buffers
         )
         ways = {"mean": tally_of(point, truth, scores)}
         if model.posterior.precision is not None and samples:
             drawn = predict(
-                self.flat, model.posterior, images, samples, seed, buffers=model.buffers
+                self.flat,
+                model.posterior,
+                images,
+                samples,
+                seed,
+                buffers=model.buffers,
+                antithetic=self.settings.evaluation.antithetic,
             )
             ways["mc"] = tally_of(drawn, truth, scores)
         return ways
@@ -340,7 +352,17 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
     # Flower's interface.
 
     def get_properties(self, config: dict[str, Any]) -> dict[str, Any]:
-        """Return what the roll call asks of the client's data."""
+        """Return what the roll call asks of the client's data.
+
+        A client that is to keep things in the run's folder, and does not see it, cannot work.
+        """
+        place = config.get("client-state")
+        keeps = self.carried(self.settings) or self.settings.wire.codec != "raw"
+        if place and keeps and not Path(place).parent.is_dir():
+            raise RunError(
+                f"there is no {Path(place).parent} on {node()}, where clients keep things from "
+                "round to round: let --runs name a folder that all machines share"
+            )
         source = self.partition.source
         num_train = len(self.partition.train)
         return {

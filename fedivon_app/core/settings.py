@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from fedivon_app.core.attack_settings import AttackSettings
+from fedivon_app.core.privacy_settings import PrivacySettings
 from fedivon_app.core.schedule import Schedule, Shape
 from fedivon_app.core.scores import chosen_scores
 from fedivon_app.core.search_range import even_range, log_range, search
@@ -306,11 +307,21 @@ class EvaluationSettings(Section):
     at: tuple[int, ...] = Field((), description="rounds that are scored besides")
     samples: int = Field(32, ge=0, description="Monte Carlo samples; 0: at the mean only")
     final_samples: int = Field(64, ge=0, description="Monte Carlo samples after the last round")
+    antithetic: bool = Field(
+        False,
+        description="every second sample mirrors the one before it at the mean, for the error of "
+        "several times as many",
+    )
     clients_every: int = Field(
         0,
         ge=0,
         description="rounds between evaluations on the clients' test parts, and after the last; "
         "0: never",
+    )
+    sets: bool = Field(
+        False,
+        description="clients also report histograms of their scores, by which prediction sets are "
+        "calibrated; see clients_every",
     )
     personal: bool = Field(
         False,
@@ -360,6 +371,11 @@ class RunSettings(Section):
     )
     stop_after: int | None = Field(
         None, ge=1, description="stop after this round, to be resumed later"
+    )
+    trackers: tuple[str, ...] = Field(
+        (),
+        description="who else is told the numbers of each round: tensorboard, mlflow, wandb, or "
+        "your own as package.module:Class",
     )
 
 
@@ -461,6 +477,7 @@ class Settings(Section, Generic[C_co, M_co]):
     evaluation: EvaluationSettings = EvaluationSettings()
     run: RunSettings = RunSettings()
     wire: WireSettings = WireSettings()
+    privacy: PrivacySettings = PrivacySettings()
     attack: AttackSettings = AttackSettings()
     client: C_co
     merge: M_co

@@ -67,6 +67,7 @@ class Evaluator:
                 count,
                 self.settings.seed,
                 buffers=payload.buffers,
+                antithetic=self.settings.evaluation.antithetic,
             )
             tally = tally_of(moments.mean, truth, self._scores)
             scores[way] = values_of(tally, self._scores) | ({"samples": count} if count else {})
