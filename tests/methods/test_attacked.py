@@ -18,6 +18,7 @@ def one_thread(monkeypatch):
 def test_every_method_runs_under_attack_with_the_defence_that_is_advised(name):
     words = ["merge.robust=auto", "attack.kind=sign-flip", "attack.clients=[1]"]
     words += ["data.clients=6", "clients_per_round=null"]
+    words += ["data.per_class=30"]  # of the experiment that has its data in two classes each
     words += ["attack.strength=worst"] if name in ("fedivon", "bayes-admm") else []
     records = run(name, *words, grid=InProcess(6))
     assert [record["merged"] for record in records] == [True, True]
