@@ -290,6 +290,7 @@ def test_numbers_that_are_cut_off_end_the_run_by_name(tmp_path):
         (["merge.rule=own_method.rules:Median"], "rules:Median is no sum over the clients"),
         (["merge.rule=wc", "merge.weighting=distance"], "merge.rule=wc needs the largest weight"),
         (["wire.codec=compact"], "wire.codec=compact cannot be summed; use wire.codec=raw"),
+<<<<<<< HEAD
         (["server.precision_bound=10"], "server.precision_bound compares single replies"),
         (["server.change_bound=10"], "server.change_bound compares single replies"),
         (["server.size_bound=10"], "server.size_bound compares single replies"),
@@ -297,6 +298,12 @@ def test_numbers_that_are_cut_off_end_the_run_by_name(tmp_path):
         (["merge.robust=median"], "merge.robust=median compares single replies"),
         (["attack.kind=noise", "attack.share=0.2"], "attack.kind=noise is played on single"),
         (["evaluation.sets=true"], "evaluation.sets=true asks for histograms of single clients"),
+=======
+        (["server.precision_bound=10"], "server.precision_bound=10 compares single replies"),
+        (["server.change_bound=10"], "server.change_bound=10 compares single replies"),
+        (["merge.robust=auto"], "merge.robust=auto compares single replies"),
+        (["server.history=true"], "server.history=true compares single replies"),
+>>>>>>> robust
         (["clients_per_round=2"], "clients_per_round is 2, and a sum over fewer than 3"),
         (["clients_per_round=null", "data.clients=2"], "data.clients is 2, and a sum over fewer"),
     ],
