@@ -21,6 +21,11 @@ With `step_bound` no step moves a coordinate by more than so many of its sigmas 
 the sample. A step divides by h, so that where h is far below hess_init a rate that was fine in the
 beginning throws the mean out of all that the samples have seen; a bound in sigmas grows with
 1/sqrt(h) alone, and is a bound on the divergence from before the step, (m' - m)^2 s / 2.
+
+With `gradient_noise` sigma the gradients are known to have noise N(0, sigma^2) of their own, as
+private ones do. It is independent of epsilon, so that h_hat stays right on average, but its square
+is in the last term of the line for h, which grows by 0.5 (1 - b2)^2 ess sigma^2 a step. That is
+what h_hat is lowered by, over (1 - b2).
 """
 
 from __future__ import annotations
@@ -42,6 +47,7 @@ from fedivon_app.core.ivon_options import check_options
 from fedivon_app.core.ivon_samples import Average, Draw, Samples, draw_normal
 from fedivon_app.core.ivon_step import Vectors, move_hessian, move_mean
 from fedivon_app.core.posterior import Posterior
+from fedivon_app.core.transfer import sent
 
 _SMALLEST = 1e-30
 _LARGEST = 1e30  # bounds of d: far outside what is meant, inside what float32 can square-root
@@ -80,6 +86,7 @@ class IVON(torch.optim.Optimizer):
         rescale_lr: bool = True,
         step_bound: float = inf,
         antithetic: bool = False,
+        gradient_noise: float = 0.0,
         prior: Posterior | None = None,
         dual: tuple[np.ndarray, np.ndarray] | None = None,
     ):
@@ -92,6 +99,7 @@ class IVON(torch.optim.Optimizer):
             "weight_decay": weight_decay,
             "clip_radius": clip_radius,
             "step_bound": step_bound,
+            "gradient_noise": gradient_noise,
         }
         check_options(options | {"mc_samples": mc_samples})
         super().__init__(params, options)
@@ -115,7 +123,7 @@ class IVON(torch.optim.Optimizer):
             )
 
     def _vector(self, values: np.ndarray, name: str) -> Tensor:
-        vector = torch.tensor(np.asarray(values, np.float32), device=self._mean.device)
+        vector = sent(torch.tensor(np.asarray(values, np.float32)), self._mean.device)
         if vector.shape != self._mean.shape:
             raise ValueError(
                 f"the {name} has {vector.numel()} values; the parameters have {self._mean.numel()}"
@@ -223,6 +231,7 @@ class IVON(torch.optim.Optimizer):
             prior_mean=None if self._prior_mean is None else self._prior_mean[part],
             v=None if self._v is None else self._v[part],
             u=None if self._u is None else self._u[part],
+            widening=0.5 * (1 - group["beta2"]) * ess * group["gradient_noise"] ** 2,
         )
         move_hessian(at, ess=ess, beta2=group["beta2"])
         at.momentum.lerp_(at.gradient, 1 - group["beta1"])
@@ -265,7 +274,7 @@ class IVON(torch.optim.Optimizer):
         if isinstance(value, Tensor):
             scaled = value.to(self._mean, copy=True)
         else:
-            scaled = torch.tensor(value, dtype=torch.float32, device=self._mean.device)
+            scaled = sent(torch.tensor(value, dtype=torch.float32), self._mean.device)
         if scaled.shape != self._mean.shape:
             raise ValueError(f"got {scaled.numel()} values for {self._mean.numel()} parameters")
         for group in self.param_groups:

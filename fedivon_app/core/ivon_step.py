@@ -6,6 +6,7 @@ The equations are those of core/ivon.py, with d = h + wd = s/ess for the hessian
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import inf, isinf
 
 import torch
@@ -18,7 +19,8 @@ class Vectors:
 
     `scaled` is d, and `root` is 1/sqrt(d) as it was when the sample was drawn. `noise` is epsilon,
     to be multiplied by `sign` and the gradient, or epsilon g_hat where it is `multiplied` already.
-    `free` is memory that nobody reads any more. `decay` is wd, a number or a vector.
+    `free` is memory that nobody reads any more. `decay` is wd, a number or a vector, and `widening`
+    what known noise in the gradients adds to h, by which h_hat is lowered.
     """
 
     mean: Tensor
@@ -34,35 +36,38 @@ class Vectors:
     prior_mean: Tensor | None = None
     v: Tensor | None = None
     u: Tensor | None = None
+    widening: float = 0.0
 
 
 def move_hessian(at: Vectors, *, ess: float, beta2: float) -> None:
     """Let d become d (1 + y^2)/2, y = 1 + (1 - b2)(h_hat - h)/d.
 
     With h_hat = sqrt(ess d) epsilon g_hat - u and h = d - wd, y/sqrt(2) is
-    c + k (epsilon g_hat + (wd - u)/sqrt(ess d)) / sqrt(d).
+    c + k (epsilon g_hat + (wd - u)/sqrt(ess d)) / sqrt(d). The widening is subtracted as u is.
     """
     rate = 1 - beta2
     growth = at.noise
     factor = rate * (0.5 * ess) ** 0.5
-    scalar = None if at.u is not None or isinstance(at.decay, Tensor) else at.decay
+    scalar = None if at.u is not None or isinstance(at.decay, Tensor) else at.decay - at.widening
     if scalar and not at.multiplied:
         unit = scalar * ess**-0.5  # for one pass in place of two
         growth = torch.addcmul(at.root, growth, at.gradient, value=at.sign / unit, out=at.free)
         factor *= unit
     else:
         if not at.multiplied:
-            zero = _constant(at, 0)
+            zero = _constant(at.mean.device, 0)
             growth = torch.addcmul(zero, growth, at.gradient, value=at.sign, out=at.free)
         if scalar is not None:
             growth.add_(at.root, alpha=scalar * ess**-0.5)
         else:
             pull = at.decay if at.u is None else at.decay - at.u
+            if at.widening:
+                pull = pull - at.widening
             assert isinstance(pull, Tensor)  # a vector of decays, or less the dual's vector
             growth.addcmul_(at.root, pull, value=ess**-0.5)
-    middle = _constant(at, (1 - rate) * 0.5**0.5)
+    middle = _constant(at.mean.device, (1 - rate) * 0.5**0.5)
     torch.addcmul(middle, growth, at.root, value=factor, out=growth)
-    at.scaled.mul_(torch.addcmul(_constant(at, 0.5), growth, growth, out=growth))
+    at.scaled.mul_(torch.addcmul(_constant(at.mean.device, 0.5), growth, growth, out=growth))
 
 
 def move_mean(
@@ -99,5 +104,7 @@ def move_mean(
     at.mean.sub_(step)
 
 
-def _constant(at: Vectors, value: float) -> Tensor:
-    return at.mean.new_tensor(value)
+@lru_cache(maxsize=64)
+def _constant(device: torch.device, value: float) -> Tensor:
+    # Filled by a kernel, for a copy from here would be waited for.
+    return torch.full((), value, dtype=torch.float32, device=device)

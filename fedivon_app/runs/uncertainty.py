@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from fedivon_app.core.settings import AnySettings
 from fedivon_app.datasets.loading import tensors
 from fedivon_app.datasets.resize import fit
 from fedivon_app.datasets.sources import load
+from fedivon_app.plurals import counted
 from fedivon_app.runs.folder import Run
 from fedivon_app.runs.records import UNCERTAINTY
 from fedivon_app.runs.trained_model import Trained, Which
@@ -47,12 +48,14 @@ def assess(
     samples: int | None = None,
     checkpoint: Which = "last",
     predicted: Mapping[str, Moments] | None = None,
+    show: Callable[[str], None] = lambda step: None,
 ) -> dict[str, Any]:
     """Return, and write to the run's folder, how sure its model is and whether it is right to be.
 
     That is scores, reliability, retention, histograms and, with `ood` data, their detection; None
     stands for what the run's settings have. At the mean ("mean") there is no epistemic part.
-    `predicted` are the model's predictions on the test set, by way, where somebody has them.
+    `predicted` are the model's predictions on the test set, by way, where somebody has them;
+    `show` is told each step.
     """
     settings = run.settings
     parts = server_data(settings).parts
@@ -72,9 +75,12 @@ def assess(
     scores = chosen_scores(settings.evaluation.scores)
     judged = {}
     for way, count in ways(trained.flat, trained.payload, count_samples).items():
+        by = f"with {counted(count, 'sample')}" if count else "at the mean"
+        show(f"{counted(len(truth), 'test example')} {by}")
         inside = (predicted or {}).get(way) or trained.predict(images, count, settings.seed)
         judged[way] = {"samples": count} | judge(inside, truth, MEASURES[way], scores)
         if outside is not None:
+            show(f"{counted(len(outside.inputs), 'example')} of {outside.source} {by}")
             far = trained.predict(outside.inputs, count, settings.seed)
             judged[way] |= _detection(judged[way], inside, far, outside, MEASURES[way])
     result = {

@@ -9,13 +9,16 @@ from typing import Any
 
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.curvature import spread
+from fedivon_app.core.noise_width import with_noise_width
 from fedivon_app.core.scores import chosen_scores
+from fedivon_app.runs.calibration import Calibration
 from fedivon_app.runs.checkpoints import Checkpoint
 from fedivon_app.runs.folder import Run
 from fedivon_app.server.evaluation import Evaluator
 from fedivon_app.server.guessing import no_better_than_guessing
 from fedivon_app.server.newcomers import Newcomers
-from fedivon_app.strategies.rounds import Record
+from fedivon_app.server.trackers import Trackers
+from fedivon_app.strategies.rounds import CALIBRATION, Record
 from fedivon_app.strategies.standing import Standing
 
 log = logging.getLogger("fedivon")
@@ -24,11 +27,20 @@ log = logging.getLogger("fedivon")
 class Recorder:
     """The observer of a run's rounds, who writes what came of them to the run's folder."""
 
-    def __init__(self, run: Run, evaluator: Evaluator, *, num_classes: int, has_global_model: bool):
+    def __init__(
+        self,
+        run: Run,
+        evaluator: Evaluator,
+        *,
+        num_classes: int,
+        has_global_model: bool,
+        trackers: Trackers | None = None,
+    ):
         self.run = run
         self.evaluator = evaluator
         self.num_classes = num_classes
         self.has_global_model = has_global_model
+        self.trackers = trackers
         self.last: Standing | None = None  # the last good round
         self.unlearned: str | None = None  # why the model scored last is no better than a guess
         self._has_learned = False  # in any round
@@ -39,7 +51,8 @@ class Recorder:
         able = self.has_global_model and self.evaluator.parts
         if not (able and self.run.settings.is_scored(server_round)):
             return None
-        scores = self.evaluator(server_round, payload)
+        known = with_noise_width(payload, self.run.settings, self.run.metrics())
+        scores = self.evaluator(server_round, known)
         self.unlearned = no_better_than_guessing(scores, self.num_classes)
         if self.unlearned and self._has_learned:
             log.warning("round %d: what was learned is lost; %s", server_round, self.unlearned)
@@ -50,7 +63,13 @@ class Recorder:
         """Write the round's line, and checkpoints where they are due; tell whether one was."""
         settings = self.run.settings
         self.last = standing
-        self.run.append(record | self._spread(standing))
+        line = {key: value for key, value in record.items() if key != CALIBRATION}
+        self.run.append(line | self._spread(standing))
+        if self.trackers is not None:
+            self.trackers.round(line)
+        if CALIBRATION in record:
+            samples = settings.evaluation.samples
+            Calibration(standing.round, samples, record[CALIBRATION]).write(self.run)
         self._keep_best(standing, record)
         stops = standing.round in (settings.rounds, settings.run.stop_after)
         due = stops or standing.round % settings.run.checkpoint_every == 0

@@ -12,7 +12,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedivon_app.cli.commands import COMMANDS, PASSED_ON, command_of, illustrate, resume, run, sites
+from fedivon_app.cli.commands import (
+    COMMANDS,
+    PASSED_ON,
+    command_of,
+    illustrate,
+    resume,
+    run,
+    sites,
+    watch,
+)
 from fedivon_app.cli.parser import parse, parser_of
 from fedivon_app.cli.paths import given_path
 from fedivon_app.core.codec import Payload
@@ -32,15 +41,19 @@ LINES = {
     "tune": ["demo", "--budget", "1", "--runs", "made"],
     "reproduce": ["--list", "--results", "results", "--runs", "made"],
     "list": ["."],
+    "watch": ["ended"],
     "show": ["ended", "--plot", "curves.png"],
     "report": ["ended"],
     "compare": ["ended", "ended", "--out", "compared"],
     "uncertainty": ["ended", "--samples", "2", "--ood", "npz", "--ood-path", "own.npz"],
     "predict": ["ended", "one.png", "own.npz", "--samples", "2"],
+    "export": ["ended", "--to", "torch", "--output", "out/model.pt2"],
     "personalise": ["ended", "--data", "own.npz", "--out", "mine", "--epochs", "1"],
     "clients": ["ended"],
     "illustrate": ["--out", "figures"],
     "keys": ["new-keys", "--host", "localhost", "--site", "clinic"],
+    "sign": ["--new-key", "operator.key"],
+    "ledger": ["--folder", "ledger"],
     "sites": ["--superlink", "here:1", "--keys", "keys", "--ca", "keys/ca.crt", "--admit", "north"],
     "data": ["demo", "--set", *NPZ, "--out", "labels.png"],
     "deal": ["demo", "--site", "one", "two", "--to", "dealt"],
@@ -52,9 +65,11 @@ MADE = {  # what a command leaves in the folder in which it was given
     "report": "ended/report.html",
     "compare": "compared/compare.html",
     "uncertainty": "ended/uncertainty.json",
+    "export": "out/model.pt2",
     "personalise": "mine/personal.json",
     "keys": "new-keys/sites/clinic/node.pub",
     "deal": "dealt/two/site.npz",
+    "sign": "operator.key.pub",
 }
 
 
@@ -91,6 +106,7 @@ def away(here, tmp_path, monkeypatch):
     monkeypatch.setattr(run_queue, "alone_in", reached)
     monkeypatch.setattr(illustrate, "illustrate", reached)
     monkeypatch.setattr(sites, "SuperLink", reached)
+    monkeypatch.setattr(watch, "LivePage", reached)
     return tmp_path
 
 
@@ -137,6 +153,8 @@ def test_a_command_finds_its_paths_from_any_folder(name, here, away, monkeypatch
         assert handed[0].parent == here / "made"
     if name == "sites":
         assert handed == ["here:1", here / "keys" / "ca.crt"]
+    if name == "watch":
+        assert handed[0]() == here / "ended"
     if name == "illustrate":
         assert handed[0] == here / "figures"
 

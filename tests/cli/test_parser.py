@@ -14,18 +14,22 @@ from fedivon_app.cli.commands import COMMANDS
 from fedivon_app.cli.main import main
 from fedivon_app.cli.parser import parse, parser_of
 
-NAMES = ["run", "resume", "sweep", "tune", "reproduce", "list", "show", "report", "compare"]
+NAMES = ["run", "resume", "sweep", "tune", "reproduce", "list", "watch", "show", "report"]
 NAMES += [
+    "compare",
     "uncertainty",
     "predict",
+    "export",
     "personalise",
     "clients",
     "illustrate",
     "keys",
+    "sign",
     "node",
     "sites",
     "data",
     "deal",
+    "ledger",
     "doctor",
 ]
 NAMES += ["settings"]
