@@ -19,6 +19,7 @@ from torch import Tensor
 Noise = Literal["torch", "fast"]
 Fill = Callable[[Tensor], None]  # lets a flat vector hold new numbers
 _LEVELS = 2**16
+_AT_ONCE = 2**16  # numbers, whose bits and indices then stay in the cache
 
 
 def normals(kind: Noise, device: torch.device) -> Fill:
@@ -40,9 +41,11 @@ class _Table:
         self._bits = np.random.Generator(np.random.SFC64(seed))
 
     def __call__(self, out: Tensor) -> None:
-        words = self._bits.integers(2**64, size=-(-len(out) // 4), dtype=np.uint64)
-        numbers = torch.from_numpy(words.view(np.uint16)[: len(out)]).to(torch.int32)
-        torch.index_select(_levels(), 0, numbers, out=out)
+        levels = _levels()
+        for part in out.split(_AT_ONCE):
+            words = self._bits.integers(2**64, size=-(-len(part) // 4), dtype=np.uint64)
+            numbers = torch.from_numpy(words.view(np.uint16)[: len(part)]).to(torch.int32)
+            torch.index_select(levels, 0, numbers, out=part)
 
 
 @lru_cache(maxsize=1)
