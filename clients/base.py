@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import Flag, auto
 from math import ceil
 from pathlib import Path
+from platform import node
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
@@ -21,11 +22,14 @@ from flwr.app import RecordDict
 from flwr.client import NumPyClient
 from torch import Tensor, nn
 
+from fedivon_app.clients.poison import claimed_size, poisoned
 from fedivon_app.clients.received import Received, decoded
 from fedivon_app.clients.state import Memory, default_root, recall_personal, with_personal
 from fedivon_app.core import client_scores
 from fedivon_app.core.codec import Coded, Payload
 from fedivon_app.core.compact import codec_of
+from fedivon_app.core.conformal import SETS, SETS_SUMS
+from fedivon_app.core.errors import RunError
 from fedivon_app.core.instructions import Instructions
 from fedivon_app.core.metrics import Tally
 from fedivon_app.core.network import network, pick_device
@@ -290,6 +294,9 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
         else:
             torch.manual_seed(int(seeds[0]))
         images, labels = self.examples("train", self.partition.train)
+        if self.lies:
+            count = classes(self.settings.data, self.partition.source)
+            images, labels = poisoned(self.settings.attack, images, labels, count)
         return Task(
             inputs=images,
             labels=labels,
@@ -302,6 +309,13 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
             total_examples=told.total_examples,
             memory=memory or {},
         )
+
+    @property
+    def lies(self) -> bool:
+        """Tell whether this client of a simulation is one of those that attack the run."""
+        settings = self.settings
+        liars = settings.attack.liars(settings.data.clients or 0, settings.seed)
+        return self.partition.number in liars
 
     def examples(self, part: Literal["train", "test"], rows: np.ndarray) -> tuple[Tensor, Tensor]:
         """Return rows of a part of the client's source as tensors, inputs and labels."""
@@ -316,6 +330,8 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
         seed = self.settings.seed
         truth = labels.cpu().numpy()
         scores = chosen_scores(self.settings.evaluation.scores)
+        if self.settings.evaluation.sets:
+            scores[SETS] = SETS_SUMS
         point = predict_point(
             self.flat, model.posterior, images, samples, seed, buffers=model.buffers
         )
@@ -336,10 +352,21 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
     # Flower's interface.
 
     def get_properties(self, config: dict[str, Any]) -> dict[str, Any]:
-        """Return what the roll call asks of the client's data."""
+        """Return what the roll call asks of the client's data.
+
+        A client that is to keep things in the run's folder, and does not see it, cannot work.
+        """
+        place = config.get("client-state")
+        keeps = self.carried(self.settings) or self.settings.wire.codec != "raw"
+        if place and keeps and not Path(place).parent.is_dir():
+            raise RunError(
+                f"there is no {Path(place).parent} on {node()}, where clients keep things from "
+                "round to round: let --runs name a folder that all machines share"
+            )
         source = self.partition.source
+        num_train = len(self.partition.train)
         return {
-            "num-train": len(self.partition.train),
+            "num-train": claimed_size(self.settings.attack, num_train) if self.lies else num_train,
             "num-test": len(self.partition.test),
             "shape": list(source.shape),
             "num-classes": source.num_classes,

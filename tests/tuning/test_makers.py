@@ -9,6 +9,7 @@ from fedivon_app.core.errors import FlowerError
 from fedivon_app.federation.inline_federation import InlineFederation
 from fedivon_app.federation.local_federation import Federation
 from fedivon_app.federation.run_queue import Where
+from fedivon_app.progress import Line
 from fedivon_app.tuning.makers import Job, OneByOne, SideBySide
 from fedivon_app.tuning.telling import Telling, without_test_scores
 from tests.tuning.helpers import Pretended
@@ -84,7 +85,7 @@ def test_no_test_score_is_told(capsys):
     assert without_test_scores(f"{line}  dropped 1  0.5 s") == (
         "round 3/9  train loss 0.5  dropped 1  0.5 s"
     )
-    Telling(verbose=True).follow(line)
-    Telling(verbose=False).follow(line)
-    Telling(verbose=False).say("a line")
+    Telling(Line(), verbose=True).follow(line)
+    Telling(Line(), verbose=False).follow(line)
+    Telling(Line(), verbose=False).say("a line")
     assert capsys.readouterr().out == "round 3/9  train loss 0.5\na line\n"
