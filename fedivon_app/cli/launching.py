@@ -37,7 +37,8 @@ def launch_all(runs: Sequence[Launch], where: Where) -> int:
     failed = False
     with closing(launch(runs, where)) as outcomes:
         for one in runs:
-            print(f"starting {one.settings.strategy} on {_nodes(one, where)} ...", flush=True)
+            what = f"starting {one.settings.strategy} on {_nodes(one, where)}"
+            print(f"{what}, waiting for {where.waits_for} ...", flush=True)
             outcome = next(outcomes)
             if outcome.end.failed:
                 tell_failure(one.settings.strategy, outcome.end, where.verbose)

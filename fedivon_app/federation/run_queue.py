@@ -73,6 +73,17 @@ class Where:
         return Federation(verbose=self.verbose, cores=self.cores, ray=self.ray)
 
     @property
+    def waits_for(self) -> str:
+        """What takes time before the first round, for whoever looks on."""
+        if self.superlink:
+            return "the server to take the run"
+        if self.engine == "inline":
+            return "worker processes, which takes some seconds"
+        if self.ray:
+            return f"Flower's SuperLink and the Ray cluster at {self.ray}"
+        return "Flower's SuperLink and Ray, which takes ten seconds or more"
+
+    @property
     def settings(self) -> list[str]:
         """The overrides that go with it.
 
