@@ -22,11 +22,13 @@ from flwr.app import RecordDict
 from flwr.client import NumPyClient
 from torch import Tensor, nn
 
+from fedivon_app.clients.poison import claimed_size, poisoned
 from fedivon_app.clients.received import Received, decoded
 from fedivon_app.clients.state import Memory, default_root, recall_personal, with_personal
 from fedivon_app.core import client_scores
 from fedivon_app.core.codec import Coded, Payload
 from fedivon_app.core.compact import codec_of
+from fedivon_app.core.conformal import SETS, SETS_SUMS
 from fedivon_app.core.errors import RunError
 from fedivon_app.core.instructions import Instructions
 from fedivon_app.core.metrics import Tally
@@ -35,6 +37,7 @@ from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.predict import predict, predict_point
 from fedivon_app.core.scores import chosen_scores, tally_of
 from fedivon_app.core.settings import AnySettings, ClientSettings, MergeSettings, Settings
+from fedivon_app.core.transfer import sent
 from fedivon_app.datasets.loading import classes, tensors
 from fedivon_app.datasets.node_data import Partition
 
@@ -105,7 +108,7 @@ class Task:
         """
         for _ in range(self.epochs):
             order = torch.randperm(len(self.labels), generator=self.generator)
-            for rows in order.to(self.labels.device).split(self.batch_size):
+            for rows in sent(order, self.labels.device).split(self.batch_size):
                 yield self.inputs[rows], self.labels[rows]
             if self.after_epoch is not None and not self.after_epoch(so_far):
                 return
@@ -291,6 +294,9 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
         else:
             torch.manual_seed(int(seeds[0]))
         images, labels = self.examples("train", self.partition.train)
+        if self.lies:
+            count = classes(self.settings.data, self.partition.source)
+            images, labels = poisoned(self.settings.attack, images, labels, count)
         return Task(
             inputs=images,
             labels=labels,
@@ -303,6 +309,13 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
             total_examples=told.total_examples,
             memory=memory or {},
         )
+
+    @property
+    def lies(self) -> bool:
+        """Tell whether this client of a simulation is one of those that attack the run."""
+        settings = self.settings
+        liars = settings.attack.liars(settings.data.clients or 0, settings.seed)
+        return self.partition.number in liars
 
     def examples(self, part: Literal["train", "test"], rows: np.ndarray) -> tuple[Tensor, Tensor]:
         """Return rows of a part of the client's source as tensors, inputs and labels."""
@@ -317,13 +330,21 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
         seed = self.settings.seed
         truth = labels.cpu().numpy()
         scores = chosen_scores(self.settings.evaluation.scores)
+        if self.settings.evaluation.sets:
+            scores[SETS] = SETS_SUMS
         point = predict_point(
             self.flat, model.posterior, images, samples, seed, buffers=model.buffers
         )
         ways = {"mean": tally_of(point, truth, scores)}
         if model.posterior.precision is not None and samples:
             drawn = predict(
-                self.flat, model.posterior, images, samples, seed, buffers=model.buffers
+                self.flat,
+                model.posterior,
+                images,
+                samples,
+                seed,
+                buffers=model.buffers,
+                antithetic=self.settings.evaluation.antithetic,
             )
             ways["mc"] = tally_of(drawn, truth, scores)
         return ways
@@ -343,8 +364,9 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
                 "round to round: let --runs name a folder that all machines share"
             )
         source = self.partition.source
+        num_train = len(self.partition.train)
         return {
-            "num-train": len(self.partition.train),
+            "num-train": claimed_size(self.settings.attack, num_train) if self.lies else num_train,
             "num-test": len(self.partition.test),
             "shape": list(source.shape),
             "num-classes": source.num_classes,

@@ -25,6 +25,7 @@ from fedivon_app.server.evaluation import Evaluator
 from fedivon_app.server.lost_workers import outlive_lost_workers
 from fedivon_app.server.recorder import Recorder
 from fedivon_app.server.setup import ServerData, prepare
+from fedivon_app.server.trackers import Trackers
 from fedivon_app.server.unscaled import unscaled
 
 app = ServerApp()
@@ -45,7 +46,9 @@ def main(grid: Grid, context: Context) -> None:
             opened = open_run(context.run_config, grid)
             run = opened.run
             stack.enter_context(logs.also_in(run.folder / "log.txt"))
-            do_rounds(grid, opened)
+            done = opened.checkpoint.round if opened.checkpoint else 0
+            trackers = stack.enter_context(Trackers(run, done))
+            do_rounds(grid, opened, trackers)
         except FedIvonError as error:  # what the settings, the data or the clients make impossible
             _note_failure(run, str(error))
             raise RunError(str(error)) from None
@@ -62,7 +65,7 @@ def _note_failure(run: Run | None, why: str) -> None:
         _report(run)
 
 
-def do_rounds(grid: Grid, opened: Opened) -> None:
+def do_rounds(grid: Grid, opened: Opened, trackers: Trackers | None = None) -> None:
     """Make the rounds of a run that are left, and write what came of them."""
     run = opened.run
     settings = run.settings
@@ -84,7 +87,11 @@ def do_rounds(grid: Grid, opened: Opened) -> None:
     has_global_model = rounds.strategy.has_global_model
     evaluator = Evaluator(settings, prepared.flat, data.parts)
     recorder = Recorder(
-        run, evaluator, num_classes=data.num_classes, has_global_model=has_global_model
+        run,
+        evaluator,
+        num_classes=data.num_classes,
+        has_global_model=has_global_model,
+        trackers=trackers,
     )
     try:
         rounds.start(
@@ -111,6 +118,8 @@ def do_rounds(grid: Grid, opened: Opened) -> None:
     if unlearned:
         log.warning("%s", unlearned)
     run.summarise(status, unlearned)
+    if trackers is not None:
+        trackers.ended(status)
     if completed and "test" in data.parts and has_global_model:
         assess(run, predicted=evaluator.moments)
     _report(run)

@@ -157,6 +157,13 @@ def add_launch(parser: argparse.ArgumentParser, engine: str = "flower") -> None:
         metavar="HOST:PORT",
         help="spread the simulated clients over the Ray cluster with this address",
     )
+    parser.add_argument(
+        "--gpus",
+        type=share,
+        default=0.0,
+        help="GPUs for each client that Flower's engine simulates: with 0.25 four share one "
+        "(default: none)",
+    )
     add_connection(
         parser, "run on the nodes of this SuperLink, not on simulated ones ($FEDIVON_SUPERLINK)"
     )
@@ -216,4 +223,5 @@ def number_type(
 whole_number = number_type(int, 0, math.inf, "a whole number of at least 0")
 positive_number = number_type(int, 1, math.inf, "a whole number of at least 1")
 share = number_type(float, 0, 1, "a number from 0 to 1")
+open_share = number_type(float, 1e-9, 1 - 1e-9, "a number between 0 and 1")
 rate = number_type(float, 1e-12, math.inf, "a number above 0")

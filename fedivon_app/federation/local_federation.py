@@ -33,8 +33,9 @@ class Federation(SuperLink):
 
     Without `simulation` the nodes are SuperNodes that somebody starts and points to `address`; with
     `keys`, a folder that `fedivon keys` made, they speak TLS and need keys that are registered.
-    `cores` are those that a simulation may use, None for all that there are. `ray` is the address
-    of a Ray cluster that is to play the clients, None for this machine.
+    `cores` are those that a simulation may use, None for all that there are; `gpus` is the share of
+    a GPU that each simulated node has. `ray` is the address of a Ray cluster that is to play the
+    clients, None for this machine.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Federation(SuperLink):
         keys: Path | None = None,
         cores: int | None = None,
         ray: str | None = None,
+        gpus: float = 0,
     ):
         super().__init__(
             address=f"127.0.0.1:{free_port()}",
@@ -56,6 +58,7 @@ class Federation(SuperLink):
         self.keys = keys
         self.cores = cores
         self.ray = ray
+        self.gpus = gpus
 
     def __enter__(self) -> Self:
         if self.ray is not None:
@@ -147,18 +150,24 @@ class Federation(SuperLink):
             return []
         if self.ray is not None:
             few = nodes and min(nodes, ray_cluster.NODES)
-            resources = f"client-resources-num-cpus={cpus:g}"
+            resources = f"client-resources-num-cpus={cpus:g}{self._share_of_gpu}"
             return ["--federation-config", f"num-supernodes={few} {resources}"]
         cores = self.cores or os.cpu_count() or 1
         own = min(cpus, cores)
         few = nodes and min(nodes, max(FEW, NODES_A_CORE * cores))
         resources = f"client-resources-num-cpus={own:g} init-args-num-cpus={cores}"
+        resources += self._share_of_gpu
         return ["--federation-config", f"num-supernodes={few} {resources}"]
 
     @property
     def _code(self) -> Path:
         """Where the app lies that goes to the workers of a Ray cluster, as the run has it."""
         return Path(self._home.name) / "app"
+
+    @property
+    def _share_of_gpu(self) -> str:
+        """What Flower is told of GPUs, if its nodes have any."""
+        return f" client-resources-num-gpus={self.gpus:g}" if self.gpus else ""
 
     def _abandon(self, run_id: str) -> None:
         """The run ends with the SuperLink."""
