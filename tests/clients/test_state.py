@@ -178,7 +178,7 @@ def test_adams_moments_can_be_kept(tmp_path):
 
 
 def test_a_client_that_does_not_see_the_folder_of_the_run_says_so_in_the_roll_call(tmp_path):
-    settings = compose(settings_of, "demo", "bayes-admm", ["data.clients=2"])
+    settings = compose(settings_of, "demo", "bayes-admm", ["data.clients=20"])
     own = partition_of(settings, {"partition-id": 0})
     client = method("bayes-admm").client(settings, own)
     there = {"client-state": str(tmp_path / "clients")}
