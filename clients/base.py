@@ -33,6 +33,7 @@ from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.predict import predict, predict_point
 from fedivon_app.core.scores import chosen_scores, tally_of
 from fedivon_app.core.settings import AnySettings, ClientSettings, MergeSettings, Settings
+from fedivon_app.core.standardise import ColumnSums
 from fedivon_app.datasets.loading import classes, tensors
 from fedivon_app.datasets.node_data import Partition
 
@@ -307,7 +308,8 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
         source = self.partition.source
         x = source.x_train if part == "train" else source.x_test
         y = source.y_train if part == "train" else source.y_test
-        return tensors(x[rows], y[rows], self.settings.data.scaling, self.device)
+        data = self.settings.data
+        return tensors(x[rows], y[rows], data.scaling, self.device, data.standard)
 
     def tallies(self, model: Payload, images: Tensor, labels: Tensor) -> dict[str, Tally]:
         """Return tallies at the mean and, where the model has a precision, by Monte Carlo."""
@@ -325,6 +327,15 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
             )
             ways["mc"] = tally_of(drawn, truth, scores)
         return ways
+
+    def column_sums(self) -> ColumnSums:
+        """Return the sums of the client's features, and of the numbers that it is to predict."""
+        rows = self.partition.train
+        source = self.partition.source
+        columns = np.asarray(source.x_train[rows], np.float64).reshape(len(rows), -1)
+        if not source.num_classes:
+            columns = np.column_stack([columns, source.y_train[rows]])
+        return ColumnSums.of(columns)
 
     # Flower's interface.
 

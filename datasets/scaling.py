@@ -7,19 +7,22 @@ import torch
 from torch import Tensor
 
 from fedivon_app.core.errors import DataError
+from fedivon_app.core.standardise import Standard
 from fedivon_app.core.text import did_you_mean
 
 SCALINGS = ("raw", "unit", "signed")
 
 
-def inputs(x: np.ndarray, scaling: str) -> Tensor:
+def inputs(x: np.ndarray, scaling: str, standard: Standard | None = None) -> Tensor:
     """Return inputs of a network, float32: (N, C, H, W) for pictures, (N, D) for tables.
 
     Bytes are scaled: `raw` 0 to 255, `unit` x/255, `signed` (x/255 - 0.5)/0.5. Floats are passed as
-    they are.
+    they are, or standardised where means and deviations are given.
     """
     if scaling not in SCALINGS:
         raise DataError(f"there is no scaling {scaling!r}: {did_you_mean(scaling, SCALINGS)}")
+    if standard is not None:
+        return torch.from_numpy(standard.apply(x))
     pictures = x[..., np.newaxis] if x.ndim == 3 else x
     channels_first = np.moveaxis(pictures, -1, 1)
     tensor = torch.from_numpy(np.array(channels_first, dtype=np.float32, order="C"))

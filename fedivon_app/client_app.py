@@ -19,6 +19,7 @@ from fedivon_app.core.settings import AnySettings
 from fedivon_app.core.text import one_line
 from fedivon_app.datasets.node_data import partition_of
 from fedivon_app.methods import method, settings_of
+from fedivon_app.strategies.messages import COLUMN_SUMS
 
 app = ClientApp()
 
@@ -62,22 +63,34 @@ def _tell(context: Context, event: str, *words: object) -> None:
 
 @app.query()
 def query(message: Message, context: Context) -> Message:
-    """Answer the roll call.
+    """Answer the roll call, or tell the sums of the columns.
 
     What keeps this node from working is told, not raised, so that the server can name it.
     """
     node = context.node_config
+    if _config(message).get("ask") == COLUMN_SUMS:
+        return _column_sums(message, context)
     properties: dict[str, Any] = {
         "partition-id": int(node.get("partition-id", 0)),
         "name": str(node.get("name", "")),
     }
     try:
         config = _config(message)
-        properties |= _client(config, context).get_properties(config)
+        client = _client(config, context)
+        properties |= client.get_properties(config)
+        properties["name"] = properties["name"] or client.partition.name
     except (FedIvonError, OSError) as error:
         properties["error"] = one_line(error)
     _tell(context, "roll call: %s", properties.get("error", "takes part"))
     return Message(RecordDict({"properties": ConfigRecord(properties)}), reply_to=message)
+
+
+def _column_sums(message: Message, context: Context) -> Message:
+    """Tell the sums from which all clients' mean and deviation of every column follow."""
+    sums = _client(_config(message), context).column_sums().vector
+    _tell(context, "tells the sums of %d columns", len(sums) // 3)
+    record = ArrayRecord({"sums": Array(sums)})
+    return Message(RecordDict({"sums": record}), reply_to=message)
 
 
 @app.train()

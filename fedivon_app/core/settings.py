@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from fedivon_app.core.schedule import Schedule, Shape
 from fedivon_app.core.scores import chosen_scores
 from fedivon_app.core.search_range import even_range, log_range, search
+from fedivon_app.core.standardise import Standard
 from fedivon_app.core.text import did_you_mean
 
 # Options of single sources that used to be common settings, with the defaults that they had there.
@@ -40,7 +41,42 @@ class DataSettings(Section):
         description="what the source's reader takes besides: see its signature",
     )
     path: str | None = Field(
-        None, description="the file or folder of the sources npz and image-folder"
+        None, description="the file or folder of the sources npz, table and image-folder"
+    )
+    label_column: str | None = Field(
+        None, description="table: the column that is predicted, a class or a number"
+    )
+    client_column: str | None = Field(
+        None, description="table: the column that says whose a row is; the partition is natural"
+    )
+    split_column: str | None = Field(
+        None, description="table: the column that says train or test; none: data.test_share"
+    )
+    feature_columns: tuple[str, ...] | None = Field(
+        None, description="table: the columns to learn from; none: all the others"
+    )
+    drop_columns: tuple[str, ...] = Field(
+        (), description="table: columns that are left out, such as a patient's number"
+    )
+    categories: dict[str, tuple[str, ...]] = Field(
+        default_factory=dict,
+        description="table: by column the texts that count; none: those in the file",
+    )
+    classes: tuple[str, ...] | None = Field(
+        None, description="table: the names of the classes in order; none: those in the file"
+    )
+    test_share: float = Field(
+        0.2, gt=0, le=0.9, description="table: the share of each client's rows for tests"
+    )
+    standardise: bool | None = Field(
+        None,
+        description="inputs in units of their deviation from the mean over all clients; none: "
+        "tables yes, arrays no",
+    )
+    standard: Standard | None = Field(
+        None,
+        description="these means and deviations, where they are known; none: the clients are "
+        "asked for sums before round 1",
     )
     root: str | None = Field(
         None, description="where data sets lie; default $FEDIVON_DATA or ~/.cache/fedivon-data"
@@ -94,6 +130,24 @@ class DataSettings(Section):
         ge=0,
         description="training examples that the server keeps to choose the best checkpoint by",
     )
+
+    @field_validator("classes", "drop_columns", "feature_columns", "categories", mode="before")
+    @classmethod
+    def _texts(cls, value: Any) -> Any:
+        """Take whole numbers for texts, as a table's classes and columns may be called so."""
+        if isinstance(value, dict):
+            return {str(key): cls._texts(inside) for key, inside in value.items()}
+        if not isinstance(value, list | tuple):
+            return value
+        return [str(item) if type(item) is int else item for item in value]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _natural(cls, values: Any) -> Any:
+        """Keep the division that the data come with, unless another is asked for."""
+        if not isinstance(values, dict) or not values.get("client_column"):
+            return values
+        return {"partition": "natural"} | values
 
     @model_validator(mode="before")
     @classmethod
@@ -403,6 +457,9 @@ class Settings(Section, Generic[C_co, M_co]):
     strategy: str = Field(description="the method, by name or as package.module:METHOD")
     dataset: str | None = Field(
         None, description="a data set's values, conf/data/<name>.yaml; none: those of `data`"
+    )
+    task: Literal["classification", "regression"] = Field(
+        "classification", description="whether a class or a number is predicted"
     )
     seed: int = Field(0, ge=0, description="of all that is drawn at random")
     rounds: int = Field(10, ge=1, description="rounds of the run")

@@ -16,10 +16,11 @@ from fedivon_app.core.network import new_network, pick_device
 from fedivon_app.core.predict import Moments, predict_moments
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.datasets.scaling import inputs as network_inputs
+from fedivon_app.datasets.table_format import TableFormat
 from fedivon_app.runs.checkpoints import Checkpoint
 from fedivon_app.runs.folder import Run
 from fedivon_app.runs.records import MODEL, read_json
-from fedivon_app.server.setup import ServerData, server_data
+from fedivon_app.server.setup import ServerData, server_data, with_facts
 
 Which = Literal["last", "best"]  # of a run's checkpoints
 
@@ -38,14 +39,20 @@ class Trained:
     shape: tuple[int, ...]
     num_classes: int
     class_names: list[str] | None = None
+    known: ServerData | None = None
+
+    @property
+    def table(self) -> TableFormat | None:
+        """Return what the columns of a table mean to the model, if it takes tables."""
+        return self.known.table if self.known else None
 
     @classmethod
     def open(cls, run: Run | str | Path, checkpoint: Which = "last") -> Trained:
         """Return the model of a run after its last checkpoint, or at its best held-out round."""
         run = run if isinstance(run, Run) else Run.open(run)
         saved = checkpoint_of(run, checkpoint)
-        settings = run.settings
         known = model_facts(run)
+        settings = with_facts(run.settings, known)
         try:
             device = pick_device("auto")
             flat = new_network(settings.model, known.shape, known.num_classes, device)
@@ -66,6 +73,7 @@ class Trained:
             shape=known.shape,
             num_classes=known.num_classes,
             class_names=list(known.class_names) if known.class_names else None,
+            known=known,
         )
 
     def predict(self, inputs: Tensor, samples: int, seed: int) -> Moments:
@@ -76,7 +84,8 @@ class Trained:
 
     def inputs(self, pixels: np.ndarray) -> Tensor:
         """Return rows in the format of a data source as the network takes them."""
-        return network_inputs(pixels, self.settings.data.scaling).to(self.flat.vector.device)
+        data = self.settings.data
+        return network_inputs(pixels, data.scaling, data.standard).to(self.flat.vector.device)
 
     def class_name(self, number: int) -> str | int:
         """Return the name of a class, or its number where there are no names."""
@@ -114,15 +123,10 @@ def model_facts(run: Run) -> ServerData:
     if known is None:
         return server_data(run.settings)
     try:
-        names = known["class_names"]
-        return ServerData(
-            shape=tuple(known["shape"]),
-            num_classes=known["num_classes"],
-            class_names=tuple(names) if names else None,
-        )
+        return ServerData.of(known)
     except KeyError as error:
         raise SettingsError(f"{path} is damaged: it has no {error}") from None
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise SettingsError(f"{path} is damaged: {error}") from None
 
 

@@ -15,7 +15,6 @@ from fedivon_app.core.metrics import auroc, reliability, retention_curve
 from fedivon_app.core.predict import Moments
 from fedivon_app.core.scores import SCORES, Score, chosen_scores, tally_of, values_of
 from fedivon_app.core.settings import AnySettings
-from fedivon_app.datasets.loading import tensors
 from fedivon_app.datasets.resize import fit
 from fedivon_app.datasets.sources import load
 from fedivon_app.runs.folder import Run
@@ -60,8 +59,8 @@ def assess(
         )
     trained = Trained.open(run, checkpoint)
     test = parts["test"]
-    images, labels = tensors(test.x, test.y, settings.data.scaling, trained.flat.vector.device)
-    truth = labels.cpu().numpy()
+    images = trained.inputs(test.x)
+    truth = np.asarray(test.y)
     outside = None
     if source := ood or settings.evaluation.ood:
         path = ood_path or settings.evaluation.ood_path

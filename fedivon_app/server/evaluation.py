@@ -37,7 +37,11 @@ class Evaluator:
         self.parts: dict[str, Part] = {}
         for name, examples in parts.items():
             inputs, labels = tensors(
-                examples.x, examples.y, settings.data.scaling, flat.vector.device
+                examples.x,
+                examples.y,
+                scaling=settings.data.scaling,
+                device=flat.vector.device,
+                standard=settings.data.standard,
             )
             self.parts[name] = Part(inputs, labels)
         self.moments: dict[str, Moments] = {}

@@ -22,9 +22,8 @@ from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.predict import predict_point
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.datasets.base import Source
-from fedivon_app.datasets.loading import division
+from fedivon_app.datasets.loading import division, own_source
 from fedivon_app.datasets.node_data import Partition
-from fedivon_app.datasets.sources import load
 from fedivon_app.methods import method
 from fedivon_app.server.setup import num_clients_of
 
@@ -179,10 +178,10 @@ def examples(settings: AnySettings) -> OwnExamples:
             raise SettingsError(
                 "pretraining needs data on the server: with data.source `nodes`, give data.path"
             )
-        source = load("npz", data.root, path=data.path, num_classes=data.num_classes)
+        source = own_source(settings, data.path)
         pool = np.arange(len(source.y_train))
     else:
-        divided = division(data, num_clients_of(settings), settings.seed)
+        divided = division(data, num_clients_of(settings), settings.seed, settings.task)
         source = divided.source
         pool = np.setdiff1d(np.arange(len(source.y_train)), divided.split.holdout)
     count = int(plan.fraction * len(pool))
