@@ -19,21 +19,23 @@ import numpy as np
 import torch
 from flwr.app import RecordDict
 from flwr.client import NumPyClient
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedivon_app.clients.received import Received, decoded
 from fedivon_app.clients.state import Memory, default_root, recall_personal, with_personal
 from fedivon_app.core import client_scores
 from fedivon_app.core.codec import Coded, Payload
 from fedivon_app.core.compact import codec_of
+from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.instructions import Instructions
-from fedivon_app.core.metrics import Tally
+from fedivon_app.core.likelihood import CLASSES, Likelihood, likelihood_of
 from fedivon_app.core.network import network, pick_device
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.core.predict import predict, predict_point
-from fedivon_app.core.scores import chosen_scores, tally_of
+from fedivon_app.core.predict import point_moments, predict_moments
+from fedivon_app.core.scores import chosen_scores
 from fedivon_app.core.settings import AnySettings, ClientSettings, MergeSettings, Settings
 from fedivon_app.core.standardise import ColumnSums
+from fedivon_app.core.tally import Pooled
 from fedivon_app.datasets.loading import classes, tensors
 from fedivon_app.datasets.node_data import Partition
 
@@ -89,6 +91,7 @@ class Task:
     total_examples: int = 0
     memory: Mapping[str, np.ndarray] = field(default_factory=dict)
     losses: LossMeter = field(default_factory=LossMeter)
+    likelihood: Likelihood = CLASSES
     after_epoch: Callable[[SoFar | None], bool] | None = None
 
     @property
@@ -110,8 +113,8 @@ class Task:
                 return
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the mean cross-entropy of a minibatch, and note it."""
-        loss = nn.functional.cross_entropy(logits, labels)
+        """Return the mean loss of a minibatch, cross-entropy where classes are learned; note it."""
+        loss = self.likelihood.loss(logits, labels)
         self.losses.add(loss)
         return loss
 
@@ -159,12 +162,14 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
     A method overrides `train`. `settings_type` is the class of its options under `client` in the
     settings, and `carries` says what its clients carry from round to round. `coupled` are the names
     of what they keep that the server follows by itself, such as duals: it changes only in a round
-    in which the client reports, for else the server would never hear of it.
+    in which the client reports, for else the server would never hear of it. `predicts_numbers` says
+    whether the method has a meaning where a number is predicted (task regression).
     """
 
     settings_type: ClassVar[type[ClientSettings]] = ClientSettings
     carries: ClassVar[Carries] = Carries.NOTHING
     coupled: ClassVar[frozenset[str]] = frozenset()
+    predicts_numbers: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -178,10 +183,15 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
         self.state = RecordDict() if state is None else state  # what lasts from round to round
         self.state_root = state_root or default_root()
         self.device = pick_device(settings.client.device)
+        self.likelihood = likelihood_of(settings)
+        if self.likelihood.is_number and not self.predicts_numbers:
+            raise SettingsError(
+                f"strategy {settings.strategy} is for classes: task regression is not one for it"
+            )
         self.flat = network(
             settings.model,
             partition.source.shape,
-            classes(settings.data, partition.source),
+            self.likelihood.num_outputs(classes(settings.data, partition.source)),
             self.device,
         )
         self.codec = codec_of(settings.wire, self.flat.slices.values())
@@ -244,7 +254,7 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
         own = {name: array for name, array in memory.items() if name not in self.coupled}
         return own | {name: kept[name] for name in self.coupled if name in kept}
 
-    def score(self, received: Payload, told: Instructions) -> dict[str, dict[str, Tally]]:
+    def score(self, received: Payload, told: Instructions) -> dict[str, dict[str, Pooled]]:
         """Return tallies of the received GM and the client's own PM on its test part.
 
         They are by whose model (`gm`, `pm`) and way of predicting (`mean`, `mc`).
@@ -301,6 +311,7 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
             first=told.first,
             total_examples=told.total_examples,
             memory=memory or {},
+            likelihood=self.likelihood,
         )
 
     def examples(self, part: Literal["train", "test"], rows: np.ndarray) -> tuple[Tensor, Tensor]:
@@ -311,31 +322,37 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
         data = self.settings.data
         return tensors(x[rows], y[rows], data.scaling, self.device, data.standard)
 
-    def tallies(self, model: Payload, images: Tensor, labels: Tensor) -> dict[str, Tally]:
+    def tallies(self, model: Payload, images: Tensor, labels: Tensor) -> dict[str, Pooled]:
         """Return tallies at the mean and, where the model has a precision, by Monte Carlo."""
         samples = self.settings.evaluation.samples
         seed = self.settings.seed
         truth = labels.cpu().numpy()
-        scores = chosen_scores(self.settings.evaluation.scores)
-        point = predict_point(
-            self.flat, model.posterior, images, samples, seed, buffers=model.buffers
-        )
-        ways = {"mean": tally_of(point, truth, scores)}
-        if model.posterior.precision is not None and samples:
-            drawn = predict(
-                self.flat, model.posterior, images, samples, seed, buffers=model.buffers
+        scores = chosen_scores(self.settings.evaluation.scores, self.settings.task)
+        drawn = model.posterior.precision is not None and samples
+        ways = {"mean": point_moments} | ({"mc": predict_moments} if drawn else {})
+        tallies = {}
+        for way, predicted in ways.items():
+            moments = predicted(
+                self.flat,
+                model.posterior,
+                images,
+                num_samples=samples,
+                seed=seed,
+                buffers=model.buffers,
+                likelihood=self.likelihood,
             )
-            ways["mc"] = tally_of(drawn, truth, scores)
-        return ways
+            tallies[way] = moments.as_float32().tally(truth, scores)
+        return tallies
 
     def column_sums(self) -> ColumnSums:
         """Return the sums of the client's features, and of the numbers that it is to predict."""
         rows = self.partition.train
         source = self.partition.source
         columns = np.asarray(source.x_train[rows], np.float64).reshape(len(rows), -1)
-        if not source.num_classes:
-            columns = np.column_stack([columns, source.y_train[rows]])
-        return ColumnSums.of(columns)
+        labels = source.y_train[rows]
+        if self.likelihood.is_number:
+            return ColumnSums.of(np.column_stack([columns, labels]))
+        return ColumnSums.of(columns, labels, classes(self.settings.data, source))
 
     # Flower's interface.
 

@@ -21,7 +21,7 @@ def inputs(x: np.ndarray, scaling: str, standard: Standard | None = None) -> Ten
     """
     if scaling not in SCALINGS:
         raise DataError(f"there is no scaling {scaling!r}: {did_you_mean(scaling, SCALINGS)}")
-    if standard is not None:
+    if standard is not None and standard.mean:
         return torch.from_numpy(standard.apply(x))
     pictures = x[..., np.newaxis] if x.ndim == 3 else x
     channels_first = np.moveaxis(pictures, -1, 1)

@@ -82,7 +82,11 @@ def do_rounds(grid: Grid, opened: Opened) -> None:
     has_global_model = rounds.strategy.has_global_model
     evaluator = Evaluator(with_facts(settings, data), prepared.flat, data.parts)
     recorder = Recorder(
-        run, evaluator, num_classes=data.num_classes, has_global_model=has_global_model
+        run,
+        evaluator,
+        num_classes=data.num_classes,
+        has_global_model=has_global_model,
+        deviation=data.standard.target_deviation if data.standard else 1.0,
     )
     try:
         rounds.start(

@@ -99,7 +99,7 @@ class Rounds(Strategy):
         self._failed_rounds = 0  # at the start of the run, in which every client failed
         self._asked = _Asked()
         self._record: Record = {}
-        self._scores = chosen_scores(self.settings.evaluation.scores)
+        self._scores = chosen_scores(self.settings.evaluation.scores, self.settings.task)
         self._contents = Contents(self.settings)
 
     def start(

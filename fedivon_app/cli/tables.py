@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import mean, stdev
 from typing import Any, Self
 
-from fedivon_app.core.scores import SCORES, Score, known_scores
+from fedivon_app.core.scores import NUMBER_SCORES, SCORES, Score, known_scores
 from fedivon_app.plurals import counted
 
 WAYS = ("mean", "mc")  # how a model predicts: at its mean, and by Monte Carlo
@@ -38,8 +38,10 @@ class ScoreColumns:
         known from nowhere is shown by its name.
         """
         known = known_scores(own)
-        columns = dict(SCORES)
-        for values in found:
+        listed = list(found)
+        numbers = bool(listed) and all("rmse" in values for values in listed)
+        columns = dict(NUMBER_SCORES if numbers else SCORES)
+        for values in listed:
             for name in values:
                 if name not in columns and name != "samples":
                     columns[name] = known.get(name) or _unknown(name)

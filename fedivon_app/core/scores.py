@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from fedivon_app.core.errors import UserError
 from fedivon_app.core.metrics import Tally
+from fedivon_app.core.number_scores import NumberTally
 from fedivon_app.core.registry import Registry
+from fedivon_app.core.tally import Pooled
 
 
 @dataclass(frozen=True)
@@ -24,13 +27,14 @@ class Score:
     `value` computes it from a tally. Tallies of several clients add up, so a score over all
     clients is that of all their examples together, never an average of the clients' scores. A
     score that needs more than a tally has gives `sums`, which turns (N, C) probabilities and (N,)
-    labels into a vector of sums over the examples; `value` finds it in `tally.sums[name]`.
+    labels into a vector of sums over the examples; `value` finds it in `tally.sums[name]`. Of
+    predicted numbers, `sums` is given (N, 2) means and variances and the (N,) numbers.
     """
 
     name: str
     label: str
     higher_is_better: bool
-    value: Callable[[Tally], float]
+    value: Callable[[Any], float]
     sums: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
     digits: int = 4
     percent: bool = False
@@ -63,9 +67,33 @@ SCORES: Registry[Score] = Registry(
 )
 
 
-def chosen_scores(own: Iterable[str] = ()) -> dict[str, Score]:
+NUMBER_SCORES: Registry[Score] = Registry(
+    "score",
+    {
+        "rmse": Score("rmse", "RMSE", False, value=lambda t: t.rmse),
+        "nll": SCORES["nll"],
+        "crps": Score("crps", "CRPS", False, value=lambda t: t.crps),
+        "coverage_error": Score(
+            "coverage_error", "Coverage error", False, value=lambda t: t.coverage_error
+        ),
+    },
+    kind=Score,
+)
+
+
+def scores_of(task: str) -> Registry[Score]:
+    """Return the scores that every model of a task has."""
+    return NUMBER_SCORES if task == "regression" else SCORES
+
+
+def headline(values: Mapping[str, Any]) -> Score:
+    """Return the score that is shown where there is room for one: accuracy, or RMSE of numbers."""
+    return NUMBER_SCORES["rmse"] if "rmse" in values else SCORES["accuracy"]
+
+
+def chosen_scores(own: Iterable[str] = (), task: str = "classification") -> dict[str, Score]:
     """Return all scores of the project, and the user's own by their import paths."""
-    chosen = dict(SCORES)
+    chosen = dict(scores_of(task))
     for path in own:
         score = SCORES.find(path)
         if score.name in chosen and chosen[score.name] is not score:
@@ -79,7 +107,7 @@ def known_scores(own: Iterable[str]) -> dict[str, Score]:
 
     An own score that cannot be imported here is shown by its name.
     """
-    chosen = dict(SCORES)
+    chosen = {**NUMBER_SCORES, **SCORES}
     for path in own:
         try:
             score = SCORES.find(path)
@@ -94,14 +122,35 @@ def tally_of(
     probabilities: np.ndarray, labels: np.ndarray, scores: Mapping[str, Score] = SCORES
 ) -> Tally:
     """Return the tally of (N, C) probabilities against (N,) labels, with these scores' sums."""
-    sums = {}
-    for name, score in scores.items():
-        if score.sums is not None:
-            sums[name] = np.atleast_1d(np.asarray(score.sums(probabilities, labels), np.float64))
-    return Tally.of(probabilities, labels, sums)
+    return Tally.of(probabilities, labels, _sums(probabilities, labels, scores))
 
 
-def values_of(tally: Tally, scores: Mapping[str, Score] = SCORES) -> dict[str, float]:
+def number_tally_of(
+    moments: np.ndarray, numbers: np.ndarray, scores: Mapping[str, Score] = NUMBER_SCORES
+) -> NumberTally:
+    """Return the tally of (N, 2) means and variances against (N,) numbers, likewise."""
+    predicted = np.asarray(moments, np.float64)
+    sums = _sums(predicted, numbers, scores)
+    return NumberTally.of(predicted[:, 0], predicted[:, 1], numbers, sums)
+
+
+def _sums(
+    predicted: np.ndarray, labels: np.ndarray, scores: Mapping[str, Score]
+) -> dict[str, np.ndarray]:
+    return {
+        name: np.atleast_1d(np.asarray(score.sums(predicted, labels), np.float64))
+        for name, score in scores.items()
+        if score.sums is not None
+    }
+
+
+def tally_from(values: Mapping[str, Any]) -> Pooled:
+    """Return the tally that a dictionary holds, of classes or of numbers."""
+    kind = NumberTally if "crps_sum" in values else Tally
+    return kind.from_dict(values)
+
+
+def values_of(tally: Pooled, scores: Mapping[str, Score] = SCORES) -> dict[str, float]:
     """Return the scores of a tally by name; those whose sums it does not hold are left out."""
     if tally.count == 0:
         raise ValueError("no scores: the tally holds no examples")

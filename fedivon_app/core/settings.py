@@ -217,6 +217,11 @@ class ClientSettings(Section):
         0.04, ge=0, description="exponential: the rate falls by exp(-decay) a round"
     )
     decay_after: int = Field(50, ge=0, description="exponential: rounds before it begins to fall")
+    class_weights: Literal["balanced"] | tuple[float, ...] | None = Field(
+        None,
+        description="how much an example of each class counts in the loss; balanced: as many "
+        "times as all clients together have fewer of its class than of an average one",
+    )
     device: str = Field(
         "auto", description="torch device; auto: CUDA where there is one, else the CPU"
     )
@@ -370,7 +375,10 @@ class EvaluationSettings(Section):
     @classmethod
     def _score_exists(cls, select_by: str, info: ValidationInfo) -> str:
         own = info.data.get("scores")  # absent if they are wrong, which is complained of already
-        if own is not None and select_by not in (known := chosen_scores(own)):
+        if own is None:
+            return select_by
+        known = {**chosen_scores(own), **chosen_scores(own, "regression")}
+        if select_by not in known:
             raise ValueError(f"there is no such score: {did_you_mean(select_by, known)}")
         return select_by
 
@@ -485,6 +493,21 @@ class Settings(Section, Generic[C_co, M_co]):
     def _sections_of_the_method(cls, values: Any) -> Any:
         """Give a method's own sections their defaults."""
         return {"client": {}, "merge": {}} | values if isinstance(values, dict) else values
+
+    @model_validator(mode="after")
+    def _fits_the_task(self) -> Self:
+        evaluation = self.evaluation
+        scores = chosen_scores(evaluation.scores, self.task)
+        if evaluation.select_by not in scores:
+            raise ValueError(
+                f"evaluation.select_by is {evaluation.select_by}, and task {self.task} has no such "
+                f"score: choose from {', '.join(scores)}"
+            )
+        if self.task == "regression" and self.data.label_noise:
+            raise ValueError("data.label_noise flips classes, and task is regression")
+        if self.task == "regression" and self.client.class_weights is not None:
+            raise ValueError("client.class_weights is for classes, and task is regression")
+        return self
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

@@ -22,7 +22,8 @@ FLAT = 1e-12  # a variance below this share of the mean square is that of a colu
 class Standard(BaseModel):
     """The mean and the deviation of every feature.
 
-    A regression has those of its target too, `target_mean` and `target_deviation`.
+    A regression has those of its target too, `target_mean` and `target_deviation`, and of features
+    none where these are taken as they are.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -56,35 +57,55 @@ class Standard(BaseModel):
 class ColumnSums:
     """Sums over the rows that somebody has: of each column its values, their squares and how many.
 
-    What is NaN is missing and counts in none of them; `rows` counts all rows.
+    What is NaN is missing and counts in none of them; `rows` counts all rows, and `labels` those of
+    each class.
     """
 
     count: np.ndarray
     total: np.ndarray
     squares: np.ndarray
     rows: float
+    labels: np.ndarray
 
     @classmethod
-    def of(cls, columns: np.ndarray) -> ColumnSums:
-        """Return the sums of (N, D) columns."""
+    def of(
+        cls, columns: np.ndarray, labels: np.ndarray | None = None, num_classes: int = 0
+    ) -> ColumnSums:
+        """Return the sums of (N, D) columns, and of the (N,) labels how many each class has."""
         values = np.asarray(columns, np.float64)
         return cls(
             count=(~np.isnan(values)).sum(axis=0).astype(np.float64),
             total=np.nansum(values, axis=0),
             squares=np.nansum(np.square(values), axis=0),
             rows=float(len(values)),
+            labels=np.array([np.sum(labels == number) for number in range(num_classes)], float),
         )
 
     @property
     def vector(self) -> np.ndarray:
         """Return everything as one vector, which may be added to others'."""
-        return np.concatenate([self.count, self.total, self.squares, [self.rows]])
+        rows = np.array([self.rows])
+        return np.concatenate([self.labels, self.count, self.total, self.squares, rows])
 
     @classmethod
-    def from_vector(cls, vector: np.ndarray) -> ColumnSums:
+    def from_vector(cls, vector: np.ndarray, num_classes: int = 0) -> ColumnSums:
         """Return the sums that a vector, or a sum of vectors, stands for."""
-        count, total, squares = np.split(np.asarray(vector[:-1], np.float64), 3)
-        return cls(count=count, total=total, squares=squares, rows=float(vector[-1]))
+        columns = np.asarray(vector[num_classes:-1], np.float64)
+        count, total, squares = np.split(columns, 3)
+        return cls(
+            count=count,
+            total=total,
+            squares=squares,
+            rows=float(vector[-1]),
+            labels=np.asarray(vector[:num_classes], np.float64),
+        )
+
+    @property
+    def balanced_weights(self) -> tuple[float, ...]:
+        """Return N / (C n_c) of every class c; 0 of one that nobody has."""
+        with np.errstate(divide="ignore"):
+            weights = self.labels.sum() / (len(self.labels) * self.labels)
+        return tuple(np.where(self.labels > 0, weights, 0.0).tolist())
 
     @property
     def missing(self) -> np.ndarray:

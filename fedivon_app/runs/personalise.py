@@ -92,7 +92,7 @@ def personalise(
         tallies = client.score(trained.payload, score)
         own = recall_personal(client.memory(train).recall(next_round))
     assert own is not None  # it has just been kept
-    scores = chosen_scores(settings.evaluation.scores)
+    scores = chosen_scores(settings.evaluation.scores, settings.task)
     fitted = Fitted(
         run=Run(out, settings),
         payload=own,
@@ -195,7 +195,7 @@ def score_again(run: Run) -> dict[str, dict[str, Any]]:
         replies,
         sizes,
         settings.evaluation.samples,
-        scores=chosen_scores(settings.evaluation.scores),
+        scores=chosen_scores(settings.evaluation.scores, settings.task),
     )
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.flat import Flat
+from fedivon_app.core.likelihood import likelihood_of
 from fedivon_app.core.network import new_network, pick_device
 from fedivon_app.core.predict import Moments, predict_moments
 from fedivon_app.core.settings import AnySettings
@@ -23,6 +24,7 @@ from fedivon_app.runs.records import MODEL, read_json
 from fedivon_app.server.setup import ServerData, server_data, with_facts
 
 Which = Literal["last", "best"]  # of a run's checkpoints
+NINETY = 1.6448536269514722  # deviations around the mean that hold 90 % of a Gaussian
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +57,8 @@ class Trained:
         settings = with_facts(run.settings, known)
         try:
             device = pick_device("auto")
-            flat = new_network(settings.model, known.shape, known.num_classes, device)
+            outputs = likelihood_of(settings).num_outputs(known.num_classes)
+            flat = new_network(settings.model, known.shape, outputs, device)
         except (ValueError, KeyError, TypeError) as error:
             raise SettingsError(f"{run.folder}: its model cannot be made again: {error}") from None
         size = len(saved.payload.posterior)
@@ -79,7 +82,13 @@ class Trained:
     def predict(self, inputs: Tensor, samples: int, seed: int) -> Moments:
         """Return class probabilities over weight samples; at the mean where `samples` is 0."""
         return predict_moments(
-            self.flat, self.payload.posterior, inputs, samples, seed, buffers=self.payload.buffers
+            self.flat,
+            self.payload.posterior,
+            inputs,
+            samples,
+            seed,
+            buffers=self.payload.buffers,
+            likelihood=likelihood_of(self.settings),
         )
 
     def inputs(self, pixels: np.ndarray) -> Tensor:
@@ -94,10 +103,15 @@ class Trained:
     def say(self, inputs: Tensor, samples: int, confidence: float) -> list[dict[str, Any]]:
         """Return what the model says of each input.
 
-        `class` is None below the confidence, `top` the likeliest in any case.
+        Of a number it says `value`, and `low` and `high`, between which it lies with a probability
+        of 90 %. Of classes, `class` is None below the confidence, `top` the likeliest in any case.
         """
         moments = self.predict(inputs, samples, self.settings.seed)
         uncertainty = moments.uncertainty()
+        if moments.likelihood.is_number:
+            if confidence:
+                raise SettingsError("the model predicts numbers: it abstains from none")
+            return _numbers_said(moments)
         said = []
         for row, number in enumerate(moments.mean.argmax(1).tolist()):
             probability = float(moments.mean[row, number])
@@ -111,6 +125,16 @@ class Trained:
             }
             said.append(answer | {kind: float(of[row]) for kind, of in uncertainty.items()})
         return said
+
+
+def _numbers_said(moments: Moments) -> list[dict[str, Any]]:
+    uncertainty = moments.uncertainty()
+    said = []
+    for row, value in enumerate(moments.scored[:, 0].tolist()):
+        half = NINETY * float(uncertainty["deviation"][row])
+        answer = {"value": value, "low": value - half, "high": value + half}
+        said.append(answer | {kind: float(of[row]) for kind, of in uncertainty.items()})
+    return said
 
 
 def model_facts(run: Run) -> ServerData:

@@ -11,9 +11,10 @@ import numpy as np
 from torch import Tensor
 
 from fedivon_app.core.errors import DataError, SettingsError
-from fedivon_app.core.metrics import auroc, reliability, retention_curve
+from fedivon_app.core.metrics import Tally, auroc, reliability, retention_curve
+from fedivon_app.core.number_scores import LEVELS, NumberTally
 from fedivon_app.core.predict import Moments
-from fedivon_app.core.scores import SCORES, Score, chosen_scores, tally_of, values_of
+from fedivon_app.core.scores import SCORES, Score, chosen_scores, values_of
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.datasets.resize import fit
 from fedivon_app.datasets.sources import load
@@ -24,7 +25,16 @@ from fedivon_app.server.setup import server_data
 
 FRACTIONS = np.arange(1, 21) / 20
 NUM_BINS = 40
-MEASURES = {"mean": ("entropy", "aleatoric"), "mc": ("entropy", "aleatoric", "epistemic")}
+MEASURES = {  # by what is predicted, in which way
+    "classification": {
+        "mean": ("entropy", "aleatoric"),
+        "mc": ("entropy", "aleatoric", "epistemic"),
+    },
+    "regression": {
+        "mean": ("deviation", "aleatoric"),
+        "mc": ("deviation", "aleatoric", "epistemic"),
+    },
+}
 STREAM = 0x6F6F64  # of the seed: which examples are compared with the out-of-distribution ones
 
 
@@ -66,14 +76,15 @@ def assess(
         path = ood_path or settings.evaluation.ood_path
         outside = _outside(run, trained, source=source, path=path, length=len(truth))
     count_samples = settings.evaluation.final_samples if samples is None else samples
-    scores = chosen_scores(settings.evaluation.scores)
+    scores = chosen_scores(settings.evaluation.scores, settings.task)
+    measures = MEASURES[settings.task]
     judged = {}
     for way, count in ways(trained.flat, trained.payload, count_samples).items():
         inside = (predicted or {}).get(way) or trained.predict(images, count, settings.seed)
-        judged[way] = {"samples": count} | judge(inside, truth, MEASURES[way], scores)
+        judged[way] = {"samples": count} | judge(inside, truth, measures[way], scores)
         if outside is not None:
             far = trained.predict(outside.inputs, count, settings.seed)
-            judged[way] |= _detection(judged[way], inside, far, outside, MEASURES[way])
+            judged[way] |= _detection(judged[way], inside, far, outside, measures[way])
     result = {
         "round": trained.round,
         "checkpoint": checkpoint,
@@ -100,10 +111,17 @@ def judge(
     """Return how well predictions are founded.
 
     That is scores, reliability bins, accuracy by the share retained, and histograms of each measure
-    of uncertainty.
+    of uncertainty. Of numbers it is the coverage of intervals in place of bins.
     """
-    tally = tally_of(moments.mean, labels, scores)
+    tally = moments.tally(labels, scores)
     uncertainty = moments.uncertainty()
+    if isinstance(tally, NumberTally):
+        return {
+            "scores": values_of(tally, scores),
+            "coverage": {"levels": list(LEVELS), "covered": tally.coverage.tolist()},
+            "histograms": {name: _histogram(uncertainty[name]) for name in measures},
+        }
+    assert isinstance(tally, Tally)
     correct = moments.mean.argmax(1) == labels
     curves = {
         name: retention_curve(correct, uncertainty[name], FRACTIONS).tolist() for name in measures
@@ -138,7 +156,7 @@ def _detection(
     found = {
         "source": outside.source,
         "num_in": len(outside.rows),
-        "num_out": len(far_by["entropy"]),
+        "num_out": len(far.mean),
         "auroc": areas,
     }
     return {"histograms": histograms, "ood": found}

@@ -11,6 +11,7 @@ import torch
 
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.flat import Flat
+from fedivon_app.core.likelihood import likelihood_of
 from fedivon_app.core.network import Architecture, new_network, pick_device
 from fedivon_app.core.settings import AnySettings, DataSettings
 from fedivon_app.core.standardise import Standard
@@ -39,6 +40,7 @@ class ServerData:
     parts: Mapping[str, Examples] = field(default_factory=dict)
     table: TableFormat | None = None
     standard: Standard | None = None
+    class_weights: tuple[float, ...] | None = None
     missing: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -54,6 +56,8 @@ class ServerData:
         if self.standard is not None:
             facts["standard"] = self.standard.model_dump()
             facts["missing"] = dict(self.missing)
+        if self.class_weights is not None:
+            facts["class_weights"] = self.class_weights
         return facts
 
     @classmethod
@@ -68,6 +72,7 @@ class ServerData:
             class_names=tuple(names) if names else None,
             table=table and TableFormat.model_validate(table),
             standard=standard and Standard.model_validate(standard),
+            class_weights=tuple(facts["class_weights"]) if "class_weights" in facts else None,
             missing=facts.get("missing", {}),
         )
 
@@ -101,7 +106,8 @@ def prepare(settings: AnySettings) -> Preparation:
     torch.manual_seed(settings.seed)
     device = pick_device("auto")
     try:
-        flat = new_network(settings.model, data.shape, data.num_classes, device)
+        outputs = likelihood_of(settings).num_outputs(data.num_classes)
+        flat = new_network(settings.model, data.shape, outputs, device)
     except SettingsError as error:
         raise SettingsError(f"model: {error}") from None
     return Preparation(flat, data)
@@ -180,7 +186,11 @@ def with_facts(settings: AnySettings, known: ServerData) -> AnySettings:
         data = data.model_copy(update={"standard": known.standard})
     if (form := known.table) is not None and data.source == "nodes":
         data = agreed(data, form)
-    return settings.model_copy(update={"data": data})
+    settings = settings.model_copy(update={"data": data})
+    if known.class_weights is None:
+        return settings
+    client = settings.client.model_copy(update={"class_weights": known.class_weights})
+    return settings.model_copy(update={"client": client})
 
 
 def agreed(data: DataSettings, form: TableFormat) -> DataSettings:

@@ -12,7 +12,7 @@ from flwr.serverapp import Grid
 from fedivon_app.core.errors import BadReply, DataError, RunError, SettingsError
 from fedivon_app.core.instructions import Instructions
 from fedivon_app.core.settings import AnySettings
-from fedivon_app.core.standardise import ColumnSums
+from fedivon_app.core.standardise import ColumnSums, Standard
 from fedivon_app.datasets.loading import is_standardised
 from fedivon_app.server.setup import Preparation, ServerData, with_facts
 from fedivon_app.strategies.messages import COLUMN_SUMS, Contents
@@ -21,6 +21,7 @@ from fedivon_app.strategies.replies import reason, record_of
 from fedivon_app.strategies.roll_call import RollCall
 
 log = logging.getLogger("fedivon")
+NAMED = 5  # columns at most that a line names
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,36 +42,59 @@ def agree(
     """
     data = prepared.data
     standard = settings.data.standard or (kept.standard if kept else None)
-    if standard is not None:
-        missing = kept.missing if kept else {}
-        known = replace(data, standard=standard, missing=missing)
-        return Agreed(replace(prepared, data=known))
-    if not (is_standardised(settings.data) or settings.task == "regression"):
-        return Agreed(prepared)
-    if is_standardised(settings.data) and len(data.shape) != 1:
+    weights = kept.class_weights if kept else None
+    balanced = settings.client.class_weights == "balanced"
+    scaled = is_standardised(settings.data)
+    if scaled and len(data.shape) != 1:
         raise SettingsError(
             f"data.standardise is for tables, and inputs have shape {data.shape}: pictures are "
             "scaled by data.scaling"
         )
+    regression = settings.task == "regression"
+    lacking = (standard is None and (scaled or regression)) or (balanced and weights is None)
+    if not lacking:
+        missing = kept.missing if kept else {}
+        known = replace(data, standard=standard, class_weights=weights, missing=missing)
+        return Agreed(replace(prepared, data=known))
     contents = Contents(with_facts(settings, data))
     roll_call = RollCall(settings, prepared.architecture)
     roll_call.assemble(grid, contents(Instructions(round=0)))
-    sums = ColumnSums.from_vector(_total(grid, roll_call, contents, settings))
-    regression = settings.task == "regression"
+    sums = ColumnSums.from_vector(_total(grid, roll_call, contents, settings), data.num_classes)
+    if standard is None and (scaled or regression):
+        standard = _standard(sums, data, scaled=scaled, regression=regression)
+    known = replace(
+        data,
+        standard=standard,
+        class_weights=sums.balanced_weights if balanced else None,
+        missing=_missing(sums, data),
+    )
+    _tell(known, sums)
+    return Agreed(replace(prepared, data=known), roll_call)
+
+
+def _standard(sums: ColumnSums, data: ServerData, *, scaled: bool, regression: bool) -> Standard:
+    """Return what the sums say of the features, if these are scaled, and of a number."""
     label = data.table.label if data.table else "target"
-    names = [*data.features, label]
-    is_number = data.is_number if is_standardised(settings.data) else np.zeros(data.shape, bool)
+    size = len(sums.count) - regression
+    is_number = data.is_number if scaled else np.zeros(size, bool)
+    names = [*data.features, label] if len(data.shape) == 1 else [*map(str, range(size)), label]
     try:
         standard = sums.standard(names, is_number, target=regression)
+        return standard if scaled else standard.model_copy(update={"mean": (), "deviation": ()})
     except DataError as error:
         raise RunError(f"the clients' sums: {error}") from None
-    missing = {
-        name: int(count) for name, count in zip(names, sums.missing, strict=False) if count > 0
-    }
-    _tell(missing, sums)
-    return Agreed(
-        replace(prepared, data=replace(data, standard=standard, missing=missing)), roll_call
-    )
+
+
+def _missing(sums: ColumnSums, data: ServerData) -> dict[str, int]:
+    """Return how many values are missing by column, of those that lack any."""
+    if data.table is None:
+        return {}
+    found = {}
+    for column in data.table.columns:
+        place = data.features.index(column.features[0])
+        if count := int(sums.missing[place]):
+            found[column.name] = count
+    return found
 
 
 def _total(
@@ -100,11 +124,12 @@ def _total(
     return total
 
 
-def _tell(missing: dict[str, int], sums: ColumnSums) -> None:
-    """Log what was missing, the worst first."""
-    if not missing:
-        return
-    worst = sorted(missing.items(), key=lambda item: -item[1])
-    told = ", ".join(f"{name} {count:,}" for name, count in worst[:5])
-    more = f" and {len(worst) - 5} more columns" if len(worst) > 5 else ""
-    log.info("missing values in %d rows, taken for the mean: %s%s", int(sums.rows), told, more)
+def _tell(known: ServerData, sums: ColumnSums) -> None:
+    """Log what was missing, the worst first, and how much the classes count."""
+    worst = sorted(known.missing.items(), key=lambda item: -item[1])
+    if worst:
+        told = ", ".join(f"{name} {count:,}" for name, count in worst[:NAMED])
+        more = f" and {len(worst) - NAMED} more columns" if len(worst) > NAMED else ""
+        log.info("missing values in %d rows, taken for the mean: %s%s", int(sums.rows), told, more)
+    if known.class_weights is not None:
+        log.info("class weights %s", ", ".join(f"{one:.3g}" for one in known.class_weights))

@@ -6,7 +6,7 @@ import re
 import shutil
 import sys
 
-TEST_SCORES = re.compile(r"  (mean|mc): acc \S+ nll \S+ ece \S+")
+TEST_SCORES = re.compile(r"  (mean|mc): (acc|rmse) \S+ nll \S+ (ece|crps) \S+")
 CLEARED = "\r\x1b[2K"  # the beginning of a terminal's line that is empty again
 
 

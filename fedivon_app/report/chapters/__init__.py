@@ -11,6 +11,7 @@ from collections.abc import Callable
 from fedivon_app.report.chapters import (
     calibration,
     clients,
+    coverage,
     crossing,
     detection,
     learning,
@@ -30,6 +31,7 @@ CHAPTERS: tuple[Callable[[PageView], Chapter | None], ...] = (
     scores.chapter,
     learning.chapter,
     calibration.chapter,
+    coverage.chapter,
     retention.chapter,
     detection.chapter,
     unassessed.chapter,

@@ -14,7 +14,7 @@ FIRST = 3  # the column of the first area
 def chapter(view: PageView) -> Chapter | None:
     """Draw histograms of the uncertainties, and write a table of the areas under the ROC curves."""
     drawn = []
-    for kind, word in UNCERTAINTIES.items():
+    for kind, word in (UNCERTAINTIES | {"deviation": "Deviation"}).items():
         if rows := [shares for one in view.assessed if (shares := _shares(one, kind))]:
             figure = plots.ridges(word, word.lower(), rows)
             drawn.append(view.pictures(f"histogram-{kind}", figure, f"{word}, histogram"))
