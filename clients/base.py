@@ -27,6 +27,7 @@ from fedivon_app.core import client_scores
 from fedivon_app.core.codec import Coded, Payload
 from fedivon_app.core.compact import codec_of
 from fedivon_app.core.errors import SettingsError
+from fedivon_app.core.frozen import frozen_digest
 from fedivon_app.core.instructions import Instructions
 from fedivon_app.core.likelihood import CLASSES, Likelihood, likelihood_of
 from fedivon_app.core.network import network, pick_device
@@ -364,6 +365,7 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
             "num-test": len(self.partition.test),
             "shape": list(source.shape),
             "num-classes": source.num_classes,
+            "frozen": frozen_digest(self.flat.module),
         }
 
     def fit(

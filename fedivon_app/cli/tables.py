@@ -37,7 +37,7 @@ class ScoreColumns:
         `own` are the import paths of scores that runs had of their own; a score that is found and
         known from nowhere is shown by its name.
         """
-        known = known_scores(own)
+        known = {**NUMBER_SCORES, **known_scores(own)}
         listed = list(found)
         numbers = bool(listed) and all("rmse" in values for values in listed)
         columns = dict(NUMBER_SCORES if numbers else SCORES)

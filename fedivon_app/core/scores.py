@@ -107,7 +107,7 @@ def known_scores(own: Iterable[str]) -> dict[str, Score]:
 
     An own score that cannot be imported here is shown by its name.
     """
-    chosen = {**NUMBER_SCORES, **SCORES}
+    chosen = dict(SCORES)
     for path in own:
         try:
             score = SCORES.find(path)

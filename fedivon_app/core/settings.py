@@ -81,8 +81,10 @@ class DataSettings(Section):
     root: str | None = Field(
         None, description="where data sets lie; default $FEDIVON_DATA or ~/.cache/fedivon-data"
     )
-    scaling: Literal["raw", "unit", "signed"] = Field(
-        "unit", description="pixels as 0..255, 0..1 or -1..1"
+    scaling: Literal["raw", "unit", "signed", "tokens"] = Field(
+        "unit",
+        description="pixels as 0..255, 0..1 or -1..1; tokens: whole numbers that stay so, for an "
+        "embedding",
     )
     labels: Literal["fine", "superclass"] = Field(
         "fine", description="cifar100: its 100 classes or its 20 superclasses"
@@ -177,6 +179,17 @@ class ModelSettings(Section):
     options: dict[str, Any] = Field(
         default_factory=dict, description="what the builder takes besides shape and classes"
     )
+    weights: str | None = Field(
+        None,
+        description="a file with the network's first weights by name (.safetensors, or of "
+        "torch.save), which the server and every node have; the head is learned anew",
+    )
+    trainable: str | None = Field(
+        None,
+        description="what is learned, and travels: head, lora, or parameters by name, as in "
+        "layer4.*,fc.*; none: everything",
+    )
+    lora_rank: int = Field(4, ge=1, description="lora: the rank of what each layer learns")
     dropout: float | None = Field(
         None,
         gt=0,

@@ -11,6 +11,7 @@ import torch
 
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.flat import Flat
+from fedivon_app.core.frozen import frozen_digest
 from fedivon_app.core.likelihood import likelihood_of
 from fedivon_app.core.network import Architecture, new_network, pick_device
 from fedivon_app.core.settings import AnySettings, DataSettings
@@ -97,7 +98,12 @@ class Preparation:
     @property
     def architecture(self) -> Architecture:
         """Return what a strategy must know of the network."""
-        return Architecture(self.data.shape, self.data.num_classes, self.flat.slices)
+        return Architecture(
+            shape=self.data.shape,
+            num_classes=self.data.num_classes,
+            slices=self.flat.slices,
+            frozen=frozen_digest(self.flat.module),
+        )
 
 
 def prepare(settings: AnySettings) -> Preparation:

@@ -143,7 +143,7 @@ def run(table, folder, name, *words):
 @pytest.mark.parametrize("name", [name for name in METHODS if name != "bayes-admm-full"])
 def test_every_method_predicts_numbers(table, tmp_path, monkeypatch, name):
     monkeypatch.setattr(server_app, "write_report", lambda run: None)
-    # its rates are for a summed cross-entropy with ten classes, and a Gaussian's curvature is higher
+    # its rates are for a summed cross-entropy, and a Gaussian's curvature is higher
     gentle = ["client.head_learning_rate=0.0001", "client.sigma_init=0.1"]
     done = run(table, tmp_path, name, *(gentle if name == "pfedvem" else []))
     last = list(done.metrics())[-1]
