@@ -1,8 +1,9 @@
 """The scores of a model: their names, which way is better, and how clients' values are pooled.
 
 One line in SCORES adds a score for everybody: tables, plots, pages, the choice of the best
-checkpoint (`evaluation.select_by`) and the pooling over clients follow from it. A score of the
-user's own is named by its import path in `evaluation.scores`, such as `mypackage.scores:MARGIN`.
+checkpoint (`evaluation.select_by`) and the pooling over clients follow from it. Those in
+MORE_SCORES are for who names them in `evaluation.scores`; a score of the user's own is named there
+by its import path, such as `mypackage.scores:MARGIN`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import numpy as np
 from fedivon_app.core.errors import UserError
 from fedivon_app.core.metrics import Tally
 from fedivon_app.core.number_scores import NumberTally
-from fedivon_app.core.registry import Registry
+from fedivon_app.core.ranking_scores import RANKINGS, bin_counts, overall
+from fedivon_app.core.registry import Registry, is_import_path
 from fedivon_app.core.tally import Pooled
 
 
@@ -67,6 +69,28 @@ SCORES: Registry[Score] = Registry(
 )
 
 
+def _ranking(name: str, label: str) -> Score:
+    def value(tally: Tally) -> float:
+        return overall(tally.sums[name], RANKINGS[name])
+
+    return Score(name, label, True, value=value, sums=bin_counts)
+
+
+MORE_SCORES: Registry[Score] = Registry(
+    "score",
+    {
+        "auroc": _ranking("auroc", "AUROC"),
+        "auprc": _ranking("auprc", "AUPRC"),
+        **{
+            f"sensitivity_at_{percent}": _ranking(
+                f"sensitivity_at_{percent}", f"Sensitivity at {percent} % specificity"
+            )
+            for percent in (80, 90, 95, 99)
+        },
+    },
+    kind=Score,
+)  # of classes, for who names them in evaluation.scores
+
 NUMBER_SCORES: Registry[Score] = Registry(
     "score",
     {
@@ -95,11 +119,20 @@ def chosen_scores(own: Iterable[str] = (), task: str = "classification") -> dict
     """Return all scores of the project, and the user's own by their import paths."""
     chosen = dict(scores_of(task))
     for path in own:
-        score = SCORES.find(path)
+        score = _found(path)
+        if task == "regression" and path in MORE_SCORES:
+            raise UserError(f"the score {path} is of classes, and task is regression")
         if score.name in chosen and chosen[score.name] is not score:
             raise UserError(f"score {path!r}: there is another score of the name {score.name!r}")
         chosen[score.name] = score
     return chosen
+
+
+def _found(path: str) -> Score:
+    """Return the score of this name or import path."""
+    if is_import_path(path):
+        return SCORES.find(path)
+    return Registry("score", {**SCORES, **MORE_SCORES}, kind=Score).find(path)
 
 
 def known_scores(own: Iterable[str]) -> dict[str, Score]:
@@ -110,7 +143,7 @@ def known_scores(own: Iterable[str]) -> dict[str, Score]:
     chosen = dict(SCORES)
     for path in own:
         try:
-            score = SCORES.find(path)
+            score = _found(path)
         except UserError:
             name = path.rpartition(":")[2].lower()
             score = Score(name, name, True, value=lambda tally: float("nan"))

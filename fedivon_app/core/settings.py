@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from fedivon_app.core.schedule import Schedule, Shape
-from fedivon_app.core.scores import chosen_scores
+from fedivon_app.core.scores import NUMBER_SCORES, chosen_scores
 from fedivon_app.core.search_range import even_range, log_range, search
 from fedivon_app.core.standardise import Standard
 from fedivon_app.core.text import did_you_mean
@@ -374,7 +374,9 @@ class EvaluationSettings(Section):
         5000, ge=1, description="test examples that are compared with as many of the ood data"
     )
     scores: tuple[str, ...] = Field(
-        (), description="scores of your own beside the usual ones, each as package.module:NAME"
+        (),
+        description="scores beside the usual ones: auroc, auprc, sensitivity_at_80, _90, _95 and "
+        "_99 (percent of specificity), or your own as package.module:NAME",
     )
     select_by: str = Field("nll", description="held-out score of the best checkpoint")
 
@@ -390,7 +392,7 @@ class EvaluationSettings(Section):
         own = info.data.get("scores")  # absent if they are wrong, which is complained of already
         if own is None:
             return select_by
-        known = {**chosen_scores(own), **chosen_scores(own, "regression")}
+        known = {**chosen_scores(own), **NUMBER_SCORES}
         if select_by not in known:
             raise ValueError(f"there is no such score: {did_you_mean(select_by, known)}")
         return select_by

@@ -14,6 +14,7 @@ from fedivon_app.core.errors import DataError, SettingsError
 from fedivon_app.core.metrics import Tally, auroc, reliability, retention_curve
 from fedivon_app.core.number_scores import LEVELS, NumberTally
 from fedivon_app.core.predict import Moments
+from fedivon_app.core.ranking_scores import RANKINGS, by_class
 from fedivon_app.core.scores import SCORES, Score, chosen_scores, values_of
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.datasets.resize import fit
@@ -89,6 +90,7 @@ def assess(
         "round": trained.round,
         "checkpoint": checkpoint,
         "num_examples": len(truth),
+        **({"class_names": trained.class_names} if trained.class_names else {}),
         "ways": judged,
     }
     run.write("uncertainty.json", json.dumps(result, indent=1) + "\n")
@@ -134,7 +136,18 @@ def judge(
         },
         "retention": {"fractions": FRACTIONS.tolist(), **curves},
         "histograms": {name: _histogram(uncertainty[name]) for name in measures},
+        **_by_class(tally),
     }
+
+
+def _by_class(tally: Tally) -> dict[str, Any]:
+    """Return the scores of each class that the run's settings ask for, such as auroc."""
+    found = {}
+    for name, sums in tally.sums.items():
+        if name in RANKINGS:
+            values = by_class(sums, RANKINGS[name]).tolist()
+            found[name] = [None if np.isnan(value) else value for value in values]
+    return {"by_class": found} if found else {}
 
 
 def _detection(

@@ -24,7 +24,7 @@ COMMANDS = {
     "report": "Writes a page about each run.",
     "compare": "Writes a page that compares runs.",
     "uncertainty": "Measures how certain a model is, on known and unknown data.",
-    "predict": "Predicts for images or tables, and says how certain the model is.",
+    "predict": "Predicts for images and tables, and says how sure it is.",
     "personalise": "Fits a personal model to your own data.",
     "clients": "Scores a run's personal models again, client by client.",
     "illustrate": "Redraws Figures 3a, 3b and 4 of the BayesADMM paper.",

@@ -1,4 +1,4 @@
-"""Predicts for images or tables, and says how certain the model is.
+"""Predicts for images and tables, and says how sure it is.
 
 A table is a .csv, .parquet or .feather file with the columns that the model was trained on. Images
 can be in any format that Pillow reads; they are converted to the model's channels and resized

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fedivon_app.report.chapters import (
+    by_class,
     calibration,
     clients,
     coverage,
@@ -32,6 +33,7 @@ CHAPTERS: tuple[Callable[[PageView], Chapter | None], ...] = (
     learning.chapter,
     calibration.chapter,
     coverage.chapter,
+    by_class.chapter,
     retention.chapter,
     detection.chapter,
     unassessed.chapter,
