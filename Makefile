@@ -1,6 +1,9 @@
 # make demo | test | lint | types | docs | coverage | results | bench | compose-test | clean. Each target makes the environment
 # in .venv if it is not there.
-PYTHON ?= python3
+# The first of these that is one of the versions that the project takes, unless PYTHON is given.
+PYTHONS := python3 python3.13 python3.12 python3.11
+FITS := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
+PYTHON ?= $(shell for one in $(PYTHONS); do $$one -c '$(FITS)' 2>/dev/null && echo $$one && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -15,7 +18,7 @@ export FLWR_TELEMETRY_ENABLED := 0
 env: $(READY)
 
 $(READY): pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "Python 3.11 is needed: make PYTHON=/path/to/python3.11"; exit 1; }
+	@test -n "$(PYTHON)" && $(PYTHON) -c '$(FITS)' || { echo "Python 3.11, 3.12 or 3.13 is needed: make PYTHON=/path/to/python3.12"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable '.[dev,docs]'
@@ -54,6 +57,7 @@ results: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m tests.bench
+	$(BIN)/python -m tests.bench_secure
 
 compose-test: $(READY)
 	tests/e2e/engine.sh $(BIN)/python -m pytest -rs tests/e2e/test_compose.py

@@ -11,8 +11,10 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Flag, auto
+from functools import partial
 from math import ceil
 from pathlib import Path
+from platform import node
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
@@ -21,12 +23,14 @@ from flwr.app import RecordDict
 from flwr.client import NumPyClient
 from torch import Tensor
 
+from fedivon_app.clients.poison import claimed_size, poisoned
 from fedivon_app.clients.received import Received, decoded
 from fedivon_app.clients.state import Memory, default_root, recall_personal, with_personal
 from fedivon_app.core import client_scores
 from fedivon_app.core.codec import Coded, Payload
 from fedivon_app.core.compact import codec_of
-from fedivon_app.core.errors import SettingsError
+from fedivon_app.core.conformal import SETS, SETS_SUMS
+from fedivon_app.core.errors import RunError, SettingsError
 from fedivon_app.core.frozen import frozen_digest
 from fedivon_app.core.instructions import Instructions
 from fedivon_app.core.likelihood import CLASSES, Likelihood, likelihood_of
@@ -37,6 +41,7 @@ from fedivon_app.core.scores import chosen_scores
 from fedivon_app.core.settings import AnySettings, ClientSettings, MergeSettings, Settings
 from fedivon_app.core.standardise import ColumnSums
 from fedivon_app.core.tally import Pooled
+from fedivon_app.core.transfer import sent
 from fedivon_app.datasets.loading import classes, tensors
 from fedivon_app.datasets.node_data import Partition
 
@@ -108,7 +113,7 @@ class Task:
         """
         for _ in range(self.epochs):
             order = torch.randperm(len(self.labels), generator=self.generator)
-            for rows in order.to(self.labels.device).split(self.batch_size):
+            for rows in sent(order, self.labels.device).split(self.batch_size):
                 yield self.inputs[rows], self.labels[rows]
             if self.after_epoch is not None and not self.after_epoch(so_far):
                 return
@@ -301,6 +306,9 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
         else:
             torch.manual_seed(int(seeds[0]))
         images, labels = self.examples("train", self.partition.train)
+        if self.lies:
+            count = classes(self.settings.data, self.partition.source)
+            images, labels = poisoned(self.settings.attack, images, labels, count)
         return Task(
             inputs=images,
             labels=labels,
@@ -314,6 +322,13 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
             memory=memory or {},
             likelihood=self.likelihood,
         )
+
+    @property
+    def lies(self) -> bool:
+        """Tell whether this client of a simulation is one of those that attack the run."""
+        settings = self.settings
+        liars = settings.attack.liars(settings.data.clients or 0, settings.seed)
+        return self.partition.number in liars
 
     def examples(self, part: Literal["train", "test"], rows: np.ndarray) -> tuple[Tensor, Tensor]:
         """Return rows of a part of the client's source as tensors, inputs and labels."""
@@ -329,8 +344,11 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
         seed = self.settings.seed
         truth = labels.cpu().numpy()
         scores = chosen_scores(self.settings.evaluation.scores, self.settings.task)
+        if self.settings.evaluation.sets and not self.likelihood.is_number:
+            scores[SETS] = SETS_SUMS
         drawn = model.posterior.precision is not None and samples
-        ways = {"mean": point_moments} | ({"mc": predict_moments} if drawn else {})
+        mirrored = partial(predict_moments, antithetic=self.settings.evaluation.antithetic)
+        ways = {"mean": point_moments} | ({"mc": mirrored} if drawn else {})
         tallies = {}
         for way, predicted in ways.items():
             moments = predicted(
@@ -358,10 +376,21 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
     # Flower's interface.
 
     def get_properties(self, config: dict[str, Any]) -> dict[str, Any]:
-        """Return what the roll call asks of the client's data."""
+        """Return what the roll call asks of the client's data.
+
+        A client that is to keep things in the run's folder, and does not see it, cannot work.
+        """
+        place = config.get("client-state")
+        keeps = self.carried(self.settings) or self.settings.wire.codec != "raw"
+        if place and keeps and not Path(place).parent.is_dir():
+            raise RunError(
+                f"there is no {Path(place).parent} on {node()}, where clients keep things from "
+                "round to round: let --runs name a folder that all machines share"
+            )
         source = self.partition.source
+        num_train = len(self.partition.train)
         return {
-            "num-train": len(self.partition.train),
+            "num-train": claimed_size(self.settings.attack, num_train) if self.lies else num_train,
             "num-test": len(self.partition.test),
             "shape": list(source.shape),
             "num-classes": source.num_classes,

@@ -16,6 +16,7 @@ from fedivon_app.core.optimizers import SGD, Adam
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.search_range import even_range, log_range, search
 from fedivon_app.core.settings import AnySettings, ClientSettings
+from fedivon_app.core.transfer import sent
 
 Penalty = Callable[
     [Tensor], Tensor
@@ -173,5 +174,5 @@ class PointClient(PosteriorClient[P, M]):
         return {f"{STATE}{name}": value.cpu().numpy().reshape(-1) for name, value in state.items()}
 
     def _tensor(self, value: np.ndarray) -> Tensor:
-        tensor = torch.from_numpy(value.copy()).to(self.device)
+        tensor = sent(torch.from_numpy(value.copy()), self.device)
         return tensor if len(value) > 1 else tensor.squeeze()

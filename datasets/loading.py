@@ -14,6 +14,7 @@ from torch import Tensor
 from fedivon_app.core.errors import DataError, SettingsError
 from fedivon_app.core.settings import AnySettings, DataSettings
 from fedivon_app.core.standardise import Standard
+from fedivon_app.core.transfer import sent
 from fedivon_app.datasets.base import Source
 from fedivon_app.datasets.noise import noisy
 from fedivon_app.datasets.own_reader import OFFERED
@@ -53,8 +54,8 @@ def tensors(
 ) -> tuple[Tensor, Tensor]:
     """Return rows of a source, inputs and labels, as a network takes them."""
     kind = np.float32 if y.dtype.kind == "f" else np.int64
-    labels = torch.from_numpy(np.array(y, kind)).to(device)
-    return inputs(x, scaling, standard).to(device), labels
+    labels = torch.from_numpy(np.array(y, kind))
+    return sent(inputs(x, scaling, standard), device), sent(labels, device)
 
 
 def classes(data: DataSettings, source: Source) -> int:

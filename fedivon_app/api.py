@@ -21,13 +21,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedivon_app.core.compose import flat as dotted
+from fedivon_app.core.conformal import prediction_sets
+from fedivon_app.core.dotted import flat as dotted
 from fedivon_app.core.errors import RunError
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.datasets.npz import checked_inputs
 from fedivon_app.datasets.resize import fit
 from fedivon_app.federation.run_queue import Engine, Launch, Where, launch
 from fedivon_app.runs import folder as folders
+from fedivon_app.runs.calibration import calibration_of
 from fedivon_app.runs.check import check
 from fedivon_app.runs.plan import plan_runs
 from fedivon_app.runs.predictions import read_rows
@@ -42,13 +44,15 @@ class Prediction:
 
     `probabilities` are (N, C), averaged over weight samples; the others are (N,): the normalised
     entropy of the probabilities, and the parts of the uncertainty that are the data's own
-    (aleatoric) and that more data would remove (epistemic).
+    (aleatoric) and that more data would remove (epistemic). `sets` are (N, C) booleans, the classes
+    of each input's prediction set, where a coverage was asked for.
     """
 
     probabilities: np.ndarray
     entropy: np.ndarray
     aleatoric: np.ndarray
     epistemic: np.ndarray
+    sets: np.ndarray | None = None
 
     @property
     def labels(self) -> np.ndarray:
@@ -177,7 +181,11 @@ class Run:
         return NamedPosterior(self._trained)
 
     def predict(
-        self, x: np.ndarray | Tensor | str | Path, samples: int = SAMPLES, seed: int = 0
+        self,
+        x: np.ndarray | Tensor | str | Path,
+        samples: int | None = None,
+        seed: int = 0,
+        coverage: float | None = None,
     ) -> Prediction | NumberPrediction:
         """Return what the model says of inputs.
 
@@ -185,16 +193,25 @@ class Run:
         data sources give them: rows of numbers, or pictures (N, H, W) or (N, H, W, C) with pixels
         from 0 to 255, which are resized if need be and scaled as in training. Tensors are taken as
         the network takes them. With `samples` 0, and where the posterior is a point, it predicts at
-        the mean.
+        the mean; None stands for 64. With a `coverage` there are sets that hold the right class
+        with that probability, by the samples and the seed with which the run's clients calibrated
+        them.
         """
         trained = self._trained
+        threshold = None
+        drawn = SAMPLES if samples is None else samples
+        if coverage is not None:
+            calibrated = calibration_of(self._record, trained, samples)
+            threshold = calibrated.coverage(coverage).threshold
+            drawn = calibrated.samples
+            seed = trained.settings.seed
         if isinstance(x, str | Path):
             inputs = trained.inputs(read_rows(Path(x), trained.shape, trained.table))
         elif isinstance(x, Tensor):
             inputs = x.to(trained.flat.vector.device)
         else:
             inputs = trained.inputs(fit("x", checked_inputs("x", "it", x), trained.shape))
-        moments = trained.predict(inputs, samples, seed)
+        moments = trained.predict(inputs, drawn, seed)
         parts = moments.uncertainty()
         if moments.likelihood.is_number:
             return NumberPrediction(mean=moments.scored[:, 0], **parts)
@@ -203,6 +220,7 @@ class Run:
             entropy=parts["entropy"],
             aleatoric=parts["aleatoric"],
             epistemic=parts["epistemic"],
+            sets=None if threshold is None else prediction_sets(moments.mean, threshold),
         )
 
 

@@ -11,17 +11,21 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedivon_app import logs
+from fedivon_app import logs, secure_client
 from fedivon_app.clients.base import PosteriorClient
 from fedivon_app.core import heap
-from fedivon_app.core.errors import FedIvonError
+from fedivon_app.core.codec import Raw
+from fedivon_app.core.errors import FedIvonError, Refused, SettingsError
+from fedivon_app.core.instructions import Instructions
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.core.text import one_line
 from fedivon_app.datasets.node_data import partition_of
+from fedivon_app.federation.shared_nodes import play
 from fedivon_app.methods import method, settings_of
 from fedivon_app.strategies.messages import COLUMN_SUMS
 
-app = ClientApp()
+app = ClientApp(mods=[play])
+SITE = {"name", "data-path"}  # what the node config of a real site has, and a simulated one has not
 
 
 @lru_cache(maxsize=4)
@@ -38,6 +42,11 @@ def _config(message: Message) -> dict[str, Any]:
 def _client(config: dict[str, Any], context: Context) -> PosteriorClient[Any, Any]:
     """Return the client of the method that the message's settings name, on this node's data."""
     settings = _settings(config["settings"])
+    if settings.attack.kind != "none" and SITE & set(context.node_config):
+        raise SettingsError(
+            f"attack.kind is {settings.attack.kind}: attacks are for simulations, and this is a "
+            "site with a name or a file of its own"
+        )
     own = context.node_config.get("state-path")
     return method(settings.strategy).client(
         settings,
@@ -63,10 +72,13 @@ def _tell(context: Context, event: str, *words: object) -> None:
 
 @app.query()
 def query(message: Message, context: Context) -> Message:
-    """Answer the roll call, or tell the sums of the columns.
+    """Answer the roll call, tell the sums of the columns, or what a secure sum needs besides.
 
     What keeps this node from working is told, not raised, so that the server can name it.
     """
+    if asked := secure_client.Asked.of(message):
+        _tell(context, "%s: %s", asked.session, asked.stage)
+        return secure_client.answer(asked, message, context)
     node = context.node_config
     if _config(message).get("ask") == COLUMN_SUMS:
         return _column_sums(message, context)
@@ -76,6 +88,8 @@ def query(message: Message, context: Context) -> Message:
     }
     try:
         config = _config(message)
+        secure = _settings(config["settings"]).privacy.secure_aggregation
+        secure_client.check_secure(node, secure=secure)
         client = _client(config, context)
         properties |= client.get_properties(config)
         properties["name"] = properties["name"] or client.partition.name
@@ -98,11 +112,16 @@ def train(message: Message, context: Context) -> Message:
     """Train for a round; who is not asked to report sends no arrays."""
     config = _config(message)
     client = _client(config, context)
-    arrays, num_examples, metrics = client.fit(_parameters(message, config), config)
+    asked = secure_client.Asked.of(message)
+    secure = client.settings.privacy.secure_aggregation
+    _check_open(context, config, asked, secure=secure)
+    own = secure_client.opened(asked, context, _folder(client, config))
+    received = _parameters(message, config)
+    arrays, num_examples, metrics = client.fit(received, config)
     names = config["keys"] if arrays else []
-    record = ArrayRecord({name: Array(array) for name, array in zip(names, arrays, strict=True)})
-    heap.give_back()
     sent = "sends its posterior" if arrays else "sends nothing but that it trained"
+    if own is not None:
+        sent = f"sends its posterior masked, among {len(own.roster.keys)} sites"
     _tell(
         context,
         f"round %d: trained on %d examples, loss %.4f, %.1f s; {sent}",
@@ -111,8 +130,20 @@ def train(message: Message, context: Context) -> Message:
         metrics["loss"],
         metrics["seconds"],
     )
-    told = MetricRecord({"num-examples": num_examples, **metrics})
-    return Message(RecordDict({"posterior": record, "metrics": told}), reply_to=message)
+    if asked and own:
+        start = Raw().decode(dict(zip(config["keys"], received, strict=True)))
+        payload = Raw().decode(dict(zip(names, arrays, strict=True)))
+        learned = secure_client.Told(payload, num_examples, metrics)
+        layout, part = secure_client.training_part(
+            asked, client, start, learned, clients=len(own.roster.keys)
+        )
+        content = secure_client.masked(asked, own, layout, part, context)
+    else:
+        told = {} if secure else {"num-examples": num_examples, **metrics}
+        record = {name: Array(array) for name, array in zip(names, arrays, strict=True)}
+        content = RecordDict({"posterior": ArrayRecord(record), "metrics": MetricRecord(told)})
+    heap.give_back_sometimes()
+    return Message(content, reply_to=message)
 
 
 @app.evaluate()
@@ -120,8 +151,36 @@ def evaluate(message: Message, context: Context) -> Message:
     """Score the models that the client has on its test part."""
     config = _config(message)
     client = _client(config, context)
+    asked = secure_client.Asked.of(message)
+    _check_open(context, config, asked, secure=client.settings.privacy.secure_aggregation)
+    own = secure_client.opened(asked, context, _folder(client, config))
     _, num_examples, metrics = client.evaluate(_parameters(message, config), config)
-    heap.give_back()
+    heap.give_back_sometimes()
     _tell(context, "round %d: scored on %d test examples", config["round"], num_examples)
+    if asked and own:
+        layout, part = secure_client.scores_part(client, metrics, clients=len(own.roster.keys))
+        content = secure_client.masked(asked, own, layout, part, context)
+        return Message(content, reply_to=message)
     told = MetricRecord({"num-examples": num_examples, **metrics})
     return Message(RecordDict({"metrics": told}), reply_to=message)
+
+
+def _folder(client: PosteriorClient[Any, Any], config: dict[str, Any]) -> Path:
+    """Return where a client keeps what lasts of the run."""
+    return client.memory(Instructions.from_config(config)).folder
+
+
+def _check_open(
+    context: Context, config: dict[str, Any], asked: secure_client.Asked | None, *, secure: bool
+) -> None:
+    """Refuse to send single numbers in a run that is said to sum them, or if the site forbids it.
+
+    Who trains without a report sends nothing.
+    """
+    if asked is not None or not config.get("report", True):
+        return
+    if secure:
+        raise Refused(
+            "this run aggregates securely, and the server asks for this client's own numbers"
+        )
+    secure_client.check_secure(context.node_config, secure=False)

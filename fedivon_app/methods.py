@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from pydantic import model_validator
 
@@ -39,6 +39,7 @@ from fedivon_app.strategies.pfedhb import PFedHB
 from fedivon_app.strategies.pfedme import PFedMe
 from fedivon_app.strategies.pfedvem import PFedVEM
 from fedivon_app.strategies.scaffold import Scaffold
+from fedivon_app.strategies.secure_checks import why_not_secure
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,14 @@ class MethodSettings(Settings[C_co, M_co], Generic[C_co, M_co]):
     def _start_by_rule(cls, values: Any) -> Any:
         """Fill in `client.start` where the settings leave it to the merge rule."""
         return with_client_start(values, cls) if isinstance(values, dict) else values
+
+    @model_validator(mode="after")
+    def _can_be_aggregated_securely(self) -> Self:
+        if not self.privacy.secure_aggregation:
+            return self
+        if why := why_not_secure(self, method(self.strategy).strategy):
+            raise ValueError(f"privacy.secure_aggregation needs a sum over the clients: {why}")
+        return self
 
 
 @cache

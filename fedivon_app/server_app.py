@@ -14,6 +14,7 @@ from flwr.serverapp import Grid, ServerApp
 from fedivon_app import logs
 from fedivon_app.core.errors import DivergenceError, FedIvonError, RunError
 from fedivon_app.core.settings import AnySettings
+from fedivon_app.federation.shared_nodes import CLIENTS, SharedNodes
 from fedivon_app.report.pages import write_report
 from fedivon_app.runs.folder import Run
 from fedivon_app.runs.status import RunStatus
@@ -22,9 +23,11 @@ from fedivon_app.runs.uncertainty import assess
 from fedivon_app.server.arrivals import ask_again_sooner
 from fedivon_app.server.begin_or_resume import Opened, open_run, rounds_of
 from fedivon_app.server.evaluation import Evaluator
+from fedivon_app.server.lost_workers import outlive_lost_workers
 from fedivon_app.server.recorder import Recorder
 from fedivon_app.server.setup import ServerData, prepare, with_facts
 from fedivon_app.server.standardising import agree
+from fedivon_app.server.trackers import Trackers
 from fedivon_app.server.unscaled import unscaled
 
 app = ServerApp()
@@ -37,12 +40,17 @@ def main(grid: Grid, context: Context) -> None:
     logs.to_stdout()
     ask_again_sooner()
     run = None
+    if clients := int(context.run_config.get(CLIENTS, 0)):
+        grid = SharedNodes(grid, clients)
+        outlive_lost_workers()
     with ExitStack() as stack:
         try:
             opened = open_run(context.run_config, grid)
             run = opened.run
             stack.enter_context(logs.also_in(run.folder / "log.txt"))
-            do_rounds(grid, opened)
+            done = opened.checkpoint.round if opened.checkpoint else 0
+            trackers = stack.enter_context(Trackers(run, done))
+            do_rounds(grid, opened, trackers)
         except FedIvonError as error:  # what the settings, the data or the clients make impossible
             _note_failure(run, str(error))
             raise RunError(str(error)) from None
@@ -59,7 +67,7 @@ def _note_failure(run: Run | None, why: str) -> None:
         _report(run)
 
 
-def do_rounds(grid: Grid, opened: Opened) -> None:
+def do_rounds(grid: Grid, opened: Opened, trackers: Trackers | None = None) -> None:
     """Make the rounds of a run that are left, and write what came of them."""
     run = opened.run
     settings = run.settings
@@ -87,6 +95,7 @@ def do_rounds(grid: Grid, opened: Opened) -> None:
         num_classes=data.num_classes,
         has_global_model=has_global_model,
         deviation=data.standard.target_deviation if data.standard else 1.0,
+        trackers=trackers,
     )
     try:
         rounds.start(
@@ -113,6 +122,8 @@ def do_rounds(grid: Grid, opened: Opened) -> None:
     if unlearned:
         log.warning("%s", unlearned)
     run.summarise(status, unlearned)
+    if trackers is not None:
+        trackers.ended(status)
     if completed and "test" in data.parts and has_global_model:
         assess(run, predicted=evaluator.moments)
     _report(run)

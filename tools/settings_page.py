@@ -5,14 +5,12 @@ python tools/settings_page.py            # a test fails while the page is not wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from fedivon_app.core.setting_words import default_of, field_type
 from fedivon_app.core.settings import ClientSettings, MergeSettings, Settings
 from fedivon_app.methods import METHODS, settings_of
 
@@ -34,57 +32,12 @@ MERGE = """## merge: what the server does with the replies
 Every method has these two, of which [Methods](methods.md) has the rules and the weightings. Most
 methods narrow them down to what their paper says, and some add to them:
 """
-WORDS = {bool: "true or false", int: "whole number", float: "number", str: "text"}
-PLURALS = {int: "whole numbers", float: "numbers", str: "texts"}
-BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
-
-
-def type_of(annotation: Any, bounds: str = "") -> str:
-    """Return the type of a setting in words, with what a number is bounded by."""
-    if annotation in WORDS:
-        return WORDS[annotation] + bounds
-    origin = get_origin(annotation)
-    inside = get_args(annotation)
-    if origin is Annotated:
-        return type_of(inside[0], bounds_of(inside[1:]))
-    if origin is Literal:
-        return ", ".join(f"`{value}`" for value in inside)
-    if origin in (Union, UnionType):
-        some = " or ".join(type_of(one, bounds) for one in inside if one is not NoneType)
-        return f"{some}, or null" if NoneType in inside else some
-    if origin in (tuple, list):
-        some = PLURALS[inside[0]]
-        return f"list of {some}" if origin is list or inside[-1] is ... else f"{len(inside)} {some}"
-    return "mapping" if origin is dict else str(annotation)
-
-
-def bounds_of(metadata: Iterable[Any]) -> str:
-    """Return what a number is bounded by, in words that follow its type."""
-    found = [
-        f", {words} {value:g}"
-        for limit in metadata
-        for name, words in BOUNDS.items()
-        if (value := getattr(limit, name, None)) is not None
-    ]
-    return "".join(found)
-
-
-def default_of(field: FieldInfo) -> str:
-    """Return the default of a setting as it would be written in YAML."""
-    if field.is_required():
-        return "must be given"
-    value = field.get_default(call_default_factory=True)
-    if value is None or isinstance(value, bool):
-        return f"`{str(value).lower().replace('none', 'null')}`"
-    if isinstance(value, float):
-        return f"`{value:.6g}`"
-    return f"`{list(value) if isinstance(value, tuple) else value}`"
 
 
 def row(section: str, name: str, field: FieldInfo) -> str:
     """Return a setting's line of the table."""
-    kind = type_of(field.annotation, bounds_of(field.metadata))
-    return f"| `{section}{name}` | {kind} | {default_of(field)} | {field.description or ''} |"
+    cells = [f"`{section}{name}`", field_type(field), default_of(field), field.description or ""]
+    return f"| {' | '.join(cells)} |"
 
 
 def table(section: str, fields: dict[str, FieldInfo]) -> str:

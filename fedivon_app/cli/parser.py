@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import fedivon_app
-from fedivon_app.cli.commands import COMMANDS, PASSED_ON, command_of
+from fedivon_app.cli.commands import COMMANDS, PASSED_ON, command_in, command_of
 from fedivon_app.cli.paths import given_path
 from fedivon_app.runs.version import commit, version_text
 
@@ -63,11 +63,6 @@ def _words_of_file(options: argparse.Namespace) -> list[str]:
         strategies=[named] if isinstance(named, str) else named,
         given=[*options.set, *grid],
     )
-
-
-def command_in(words: Sequence[str]) -> str | None:
-    """Return the name that stands in the place of the command, be there such a command or not."""
-    return next((word for word in words if not word.startswith("-")), None)
 
 
 def parser_of(command: str | None = None) -> argparse.ArgumentParser:
@@ -157,6 +152,18 @@ def add_simulation(parser: argparse.ArgumentParser, engine: str) -> None:
 def add_launch(parser: argparse.ArgumentParser, engine: str = "flower") -> None:
     """Add where runs take place, and how much is shown of it."""
     add_simulation(parser, engine)
+    parser.add_argument(
+        "--ray",
+        metavar="HOST:PORT",
+        help="spread the simulated clients over the Ray cluster with this address",
+    )
+    parser.add_argument(
+        "--gpus",
+        type=share,
+        default=0.0,
+        help="GPUs for each client that Flower's engine simulates: with 0.25 four share one "
+        "(default: none)",
+    )
     add_connection(
         parser, "run on the nodes of this SuperLink, not on simulated ones ($FEDIVON_SUPERLINK)"
     )
@@ -216,4 +223,5 @@ def number_type(
 whole_number = number_type(int, 0, math.inf, "a whole number of at least 0")
 positive_number = number_type(int, 1, math.inf, "a whole number of at least 1")
 share = number_type(float, 0, 1, "a number from 0 to 1")
+open_share = number_type(float, 1e-9, 1 - 1e-9, "a number between 0 and 1")
 rate = number_type(float, 1e-12, math.inf, "a number above 0")

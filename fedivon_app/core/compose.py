@@ -37,6 +37,17 @@ class Layer:
     values: Mapping[str, Any]
 
 
+@dataclass(frozen=True)
+class Composed:
+    """The settings of a run, and which file, or the command line, gave each by its dotted name.
+
+    What has no origin has the default of the code.
+    """
+
+    settings: AnySettings
+    origins: Mapping[str, str]
+
+
 def compose(
     settings_of: SettingsOf,
     experiment: str,
@@ -48,6 +59,17 @@ def compose(
 
     `settings_of` gives the settings class of a method, or raises a UserError for its name.
     """
+    return composed(settings_of, experiment, strategy, overrides, conf).settings
+
+
+def composed(
+    settings_of: SettingsOf,
+    experiment: str,
+    strategy: str | None = None,
+    overrides: str | Iterable[str] = (),
+    conf: Path = CONF,
+) -> Composed:
+    """Return the settings of a run, and where each of them is from; see `compose`."""
     layers = _experiment(conf, experiment)
     chosen = {"experiment": experiment} | ({"strategy": strategy} if strategy else {})
     layers.append(Layer("the command line", chosen))
@@ -73,7 +95,7 @@ def compose(
             _kind(settings_of, method, where=f"{layer.origin}: methods: ")
         for part in (values, methods.get(name) or {}):
             _merge(merged, part, origins=origins, origin=layer.origin)
-    return validate(kind, merged, origins)
+    return Composed(validate(kind, merged, origins), origins)
 
 
 def validate(
@@ -127,15 +149,6 @@ def _read(conf: Path, folder: str, name: str) -> dict[str, Any]:
             f"conf/{folder}/{name}.yaml must hold names and values, not a {type(values).__name__}"
         )
     return values
-
-
-def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested settings by their dotted names; names that are dotted already stay so."""
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        nested = isinstance(value, Mapping) and value
-        found |= flat(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
-    return found
 
 
 def split_words(text: str) -> list[str]:

@@ -42,6 +42,7 @@ from fedivon_app.core.ivon_options import check_options
 from fedivon_app.core.ivon_samples import Average, Draw, Samples, draw_normal
 from fedivon_app.core.ivon_step import Vectors, move_hessian, move_mean
 from fedivon_app.core.posterior import Posterior
+from fedivon_app.core.transfer import sent
 
 _SMALLEST = 1e-30
 _LARGEST = 1e30  # bounds of d: far outside what is meant, inside what float32 can square-root
@@ -115,7 +116,7 @@ class IVON(torch.optim.Optimizer):
             )
 
     def _vector(self, values: np.ndarray, name: str) -> Tensor:
-        vector = torch.tensor(np.asarray(values, np.float32), device=self._mean.device)
+        vector = sent(torch.tensor(np.asarray(values, np.float32)), self._mean.device)
         if vector.shape != self._mean.shape:
             raise ValueError(
                 f"the {name} has {vector.numel()} values; the parameters have {self._mean.numel()}"
@@ -265,7 +266,7 @@ class IVON(torch.optim.Optimizer):
         if isinstance(value, Tensor):
             scaled = value.to(self._mean, copy=True)
         else:
-            scaled = torch.tensor(value, dtype=torch.float32, device=self._mean.device)
+            scaled = sent(torch.tensor(value, dtype=torch.float32), self._mean.device)
         if scaled.shape != self._mean.shape:
             raise ValueError(f"got {scaled.numel()} values for {self._mean.numel()} parameters")
         for group in self.param_groups:

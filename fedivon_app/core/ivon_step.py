@@ -6,6 +6,7 @@ The equations are those of core/ivon.py, with d = h + wd = s/ess for the hessian
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import inf, isinf
 
 import torch
@@ -52,7 +53,7 @@ def move_hessian(at: Vectors, *, ess: float, beta2: float) -> None:
         factor *= unit
     else:
         if not at.multiplied:
-            zero = _constant(at, 0)
+            zero = _constant(at.mean.device, 0)
             growth = torch.addcmul(zero, growth, at.gradient, value=at.sign, out=at.free)
         if scalar is not None:
             growth.add_(at.root, alpha=scalar * ess**-0.5)
@@ -60,9 +61,9 @@ def move_hessian(at: Vectors, *, ess: float, beta2: float) -> None:
             pull = at.decay if at.u is None else at.decay - at.u
             assert isinstance(pull, Tensor)  # a vector of decays, or less the dual's vector
             growth.addcmul_(at.root, pull, value=ess**-0.5)
-    middle = _constant(at, (1 - rate) * 0.5**0.5)
+    middle = _constant(at.mean.device, (1 - rate) * 0.5**0.5)
     torch.addcmul(middle, growth, at.root, value=factor, out=growth)
-    at.scaled.mul_(torch.addcmul(_constant(at, 0.5), growth, growth, out=growth))
+    at.scaled.mul_(torch.addcmul(_constant(at.mean.device, 0.5), growth, growth, out=growth))
 
 
 def move_mean(
@@ -99,5 +100,7 @@ def move_mean(
     at.mean.sub_(step)
 
 
-def _constant(at: Vectors, value: float) -> Tensor:
-    return at.mean.new_tensor(value)
+@lru_cache(maxsize=64)
+def _constant(device: torch.device, value: float) -> Tensor:
+    # Filled by a kernel, for a copy from here would be waited for.
+    return torch.full((), value, dtype=torch.float32, device=device)

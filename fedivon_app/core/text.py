@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from difflib import get_close_matches
 
 
@@ -26,3 +27,26 @@ def duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A unit of bytes, and how many bytes it has."""
+
+    name: str
+    size: float
+
+
+UNITS = (Unit("GB", 1e9), Unit("MB", 1e6), Unit("kB", 1e3))
+BYTE = Unit("B", 1.0)
+
+
+def data_unit(most: float) -> Unit:
+    """Return the unit in which so many bytes read best."""
+    return next((one for one in UNITS if most >= one.size), BYTE)
+
+
+def data_size(count: float) -> str:
+    """Return a number of bytes in the unit in which it reads best: `3.2 MB`."""
+    best = data_unit(count)
+    return f"{count / best.size:.3g} {best.name}"

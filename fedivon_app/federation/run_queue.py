@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import fcntl
-import shutil
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -15,8 +14,10 @@ from typing import Literal
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.core.text import duration
+from fedivon_app.federation.inline_federation import InlineFederation
 from fedivon_app.federation.local_federation import Federation
 from fedivon_app.federation.superlink import RunEnd, RunMaker, SuperLink
+from fedivon_app.progress import Line, RunLines
 from fedivon_app.runs.folder import named_folder, reserved_folder
 from fedivon_app.runs.plan import Action, Step, left
 from fedivon_app.runs.status import RunInterrupted, RunStatus
@@ -24,18 +25,19 @@ from fedivon_app.runs.version import commit
 
 Engine = Literal["flower", "inline"]
 Ended = Callable[[int, Path | None], None]
-WORTH_TELLING = 60  # seconds that a run will take
 
 
 @dataclass(frozen=True)
 class Launch:
     """A run to be launched: its settings, and Flower's run config for it.
 
-    A run config with a `resume` goes on with that run; all others begin a new one.
+    A run config with a `resume` goes on with that run, of which so many rounds are `done`; all
+    others begin a new one.
     """
 
     settings: AnySettings
     config: Mapping[str, str]
+    done: int = 0
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,8 @@ class Where:
     """What runs go to: a simulation that is started for them, or a SuperLink that is there.
 
     A simulation is Flower's own, or the inline one. `cores` are those that it may use, None for all
-    that there are.
+    that there are; `gpus` is the share of a GPU that each of its clients has. `ray` is the address
+    of a Ray cluster for Flower's.
     """
 
     cpus: float = 1
@@ -61,17 +64,25 @@ class Where:
     ca: Path | None = None
     engine: Engine = "flower"
     cores: int | None = None
+    ray: str | None = None
+    gpus: float = 0
 
     def federation(self) -> AbstractContextManager[RunMaker]:
         """Return the federation, to be entered by `with`."""
         if self.superlink:
             return SuperLink(self.superlink, self.ca, verbose=self.verbose)
         if self.engine == "inline":
-            # Imported late, for it brings the app and torch.
-            from fedivon_app.federation.inline_federation import InlineFederation
-
             return InlineFederation(cores=self.cores, verbose=self.verbose)
-        return Federation(verbose=self.verbose, cores=self.cores)
+        return Federation(verbose=self.verbose, cores=self.cores, ray=self.ray, gpus=self.gpus)
+
+    @property
+    def waits_for(self) -> str:
+        """What a run waits for at first, in words."""
+        if self.superlink:
+            return f"waiting for the SuperLink at {self.superlink}"
+        if self.engine == "inline":
+            return "starting its processes"
+        return "starting Flower's federation, which takes half a minute"
 
     @property
     def settings(self) -> list[str]:
@@ -144,13 +155,15 @@ def sweep(steps: Sequence[Step], where: Where, ended: Ended | None = None) -> No
     places = [place for place, step in enumerate(steps) if step.action is not Action.KEEP]
     kept = [step.found for step in steps if step.action is Action.KEEP and step.found is not None]
     durations = [found.seconds for found in kept if found.status is RunStatus.COMPLETED]
-    progress = Progress(where.verbose)
     began = time.monotonic()
     measured: list[float] = []
     runs = [
         Launch(settings=steps[place].plan.settings, config=steps[place].config) for place in places
     ]
-    with closing(launch(runs, where, progress)) as outcomes:
+    with ExitStack() as stack:
+        line = stack.enter_context(Line())
+        progress = RunLines(line, verbose=where.verbose, brief=True)
+        outcomes = stack.enter_context(closing(launch(runs, where, progress)))
         for number, place in enumerate(places):
             step = steps[place]
             which = f"{place + 1}/{len(steps)} {step.plan.label}"
@@ -159,7 +172,8 @@ def sweep(steps: Sequence[Step], where: Where, ended: Ended | None = None) -> No
             times += [f"about {duration(rest)} left"] if rest is not None else []
             going_on = ", going on" if step.action is Action.RESUME else ""
             told = f" ({', '.join(times)})" if times else ""
-            print(f"{which}{going_on} ...{told}", flush=True)
+            line.say(f"{which}{going_on} ...{told}")
+            progress.begin(f"{number + 1} of {len(places)}", where.waits_for)
             outcome = next(outcomes)
             progress.end()
             if outcome.end.failed:
@@ -175,50 +189,6 @@ def tell_failure(which: str, end: RunEnd, verbose: bool) -> None:
     hint = "" if verbose else " (--verbose shows Flower's own log)"
     reason = end.text.partition("\n")[0]
     print(f"fedivon: {which} failed: {reason}{hint}", file=sys.stderr, flush=True)
-
-
-class Progress:
-    """The lines of a run as one line that changes in a terminal, and of which the last stays.
-
-    Where it is `verbose`, all of them are printed.
-    """
-
-    def __init__(self, verbose: bool):
-        self.verbose = verbose
-        self.live = sys.stdout.isatty()
-        self.last = ""
-        self._first: float | None = None
-
-    def __call__(self, line: str) -> None:
-        """Take the next line of the run."""
-        if self.verbose:
-            print(line, flush=True)
-        elif line.startswith("round "):
-            self._tell_time(line)
-            self.last = line
-            if self.live:
-                width = shutil.get_terminal_size().columns - 1
-                print(f"\r\x1b[2K{f'  {line}'[:width]}", end="", flush=True)
-
-    def _tell_time(self, line: str) -> None:
-        """Say once, after a run's second round, how long the run will take by its first ones."""
-        done, _, rounds = line.split()[1].partition("/")
-        now = time.monotonic()
-        if not self.last:
-            self._first = now
-        elif self._first is not None:
-            rest = (now - self._first) * (int(rounds) - int(done))
-            self._first = None
-            if rest > WORTH_TELLING:
-                print(f"  about {duration(rest)} for this run, by its first rounds", flush=True)
-
-    def end(self) -> None:
-        """Leave the run's last line behind, and be ready for another run."""
-        if self.live and not self.verbose:
-            print("\r\x1b[2K", end="")
-        if self.last:
-            print(f"  {self.last}", flush=True)
-        self.last = ""
 
 
 @contextmanager

@@ -126,6 +126,7 @@ footer { margin-top: 4rem; padding-top: 1rem; border-top: 1px solid var(--rule) 
 SCRIPT = """
 "use strict";
 document.documentElement.classList.add("live");
+function begin() {
 let pinned = null;
 const show = only => document.querySelectorAll(".series").forEach(
   e => e.classList.toggle("dim", only !== null && e.dataset.series !== only));
@@ -170,4 +171,6 @@ if (navigator.clipboard) document.querySelectorAll(".code").forEach(block => {
     () => { button.textContent = "Copied"; }, () => { button.textContent = "Not allowed"; }));
   block.append(button);
 });
+}
+begin();
 """

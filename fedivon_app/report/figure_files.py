@@ -103,12 +103,16 @@ def _make_room(figure: Figure, legend: Sequence[Key]) -> None:
 
 @dataclass(frozen=True)
 class Pictures:
-    """The figures of a page: each goes as PNG into a folder, and as SVG into the page."""
+    """The figures of a page: each goes as PNG into a folder, and as SVG into the page.
 
-    folder: Path
+    A page that is not kept has no folder.
+    """
+
+    folder: Path | None = None
 
     def __call__(self, name: str, figure: Figure, title: str, legend: Sequence[Key] = ()) -> str:
         """Write the figure into the folder, under its name, and return it as an <svg> element."""
         picture = svg(figure, name, title)
-        png(figure, self.folder / f"{name}.png", legend)
+        if self.folder is not None:
+            png(figure, self.folder / f"{name}.png", legend)
         return picture

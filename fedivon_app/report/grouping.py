@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from fedivon_app.core.compose import flat
+from fedivon_app.core.dotted import flat
 from fedivon_app.core.errors import UserError
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.plurals import counted

@@ -41,29 +41,6 @@ class Chapter:
     body: str
 
 
-@dataclass(frozen=True)
-class Unit:
-    """A unit of bytes, and how many bytes it has."""
-
-    name: str
-    size: float
-
-
-UNITS = (Unit("GB", 1e9), Unit("MB", 1e6), Unit("kB", 1e3))
-BYTE = Unit("B", 1.0)
-
-
-def unit(most: float) -> Unit:
-    """Return the unit in which so many bytes read best."""
-    return next((one for one in UNITS if most >= one.size), BYTE)
-
-
-def size(count: float) -> str:
-    """Return a number of bytes in the unit in which it reads best."""
-    best = unit(count)
-    return f"{count / best.size:.3g} {best.name}"
-
-
 def exact_duration(seconds: float) -> str:
     """Return a duration that has been measured, to the second up to an hour: `1 min 39 s`.
 
@@ -206,8 +183,9 @@ def page(
     alert: str,
     chapters: Sequence[Chapter],
     foot: str,
+    script: str = "",
 ) -> str:
-    """Return the whole file; all arguments but the chapters' bodies are plain text."""
+    """Return the whole file; all arguments but the chapters' bodies and `script` are plain text."""
     line = "".join(f"<li>{escape(fact)}</li>" for fact in facts)
     links = "".join(f'<li><a href="#{c.name}">{escape(c.title)}</a></li>' for c in chapters)
     body = "\n".join(
@@ -235,7 +213,7 @@ def page(
 {body}
 </main>
 <footer>{paragraph(foot)}</footer>
-<script>{SCRIPT}</script>
+<script>{SCRIPT}{script}</script>
 </body>
 </html>
 """

@@ -12,6 +12,7 @@ import numpy as np
 from fedivon_app.core.errors import UserError
 from fedivon_app.core.files import write_text
 from fedivon_app.core.settings import AnySettings
+from fedivon_app.core.text import data_size
 from fedivon_app.plurals import counted
 from fedivon_app.report import html, plots
 from fedivon_app.report.chapters import written_chapters
@@ -34,12 +35,11 @@ def write_report(run: Run) -> Path:
     It returns the page's path.
     """
     results = RunResults.read(run)
-    group = Group(label=run.settings.strategy, style=0, settings=run.settings, results=[results])
-    view = PageView(groups=[group], pictures=Pictures(run.folder / "plots"), compares=False)
+    view = view_of(results, Pictures(run.folder / "plots"))
     text = html.page(
         title=f"{run.settings.experiment}, {run.settings.strategy}",
         kind="FedIvon run",
-        facts=_facts_of_run(results),
+        facts=facts_of_run(results),
         alert=f"{results.status}: {results.detail}" if results.detail else "",
         chapters=written_chapters(view),
         foot=(
@@ -80,7 +80,15 @@ def _makers(groups: Sequence[Group]) -> str:
     return "; ".join(dict.fromkeys(run.made_by for group in groups for run in group.members))
 
 
-def _facts_of_run(results: RunResults) -> list[str]:
+def view_of(results: RunResults, pictures: Pictures) -> PageView:
+    """Return what the page of one run is about."""
+    settings = results.settings
+    group = Group(label=settings.strategy, style=0, settings=settings, results=[results])
+    return PageView(groups=[group], pictures=pictures, compares=False)
+
+
+def facts_of_run(results: RunResults) -> list[str]:
+    """Return what the head of a run's page says: its state, its data, and what it has sent."""
     settings = results.settings
     dropped = sum(len(record.get("dropped") or ()) for record in results.rounds)
     return [
@@ -91,7 +99,7 @@ def _facts_of_run(results: RunResults) -> list[str]:
         settings.strategy,
         f"seed {settings.seed}",
         html.exact_duration(results.seconds),
-        f"{html.size(results.bytes_sent)} sent",
+        f"{data_size(results.bytes_sent)} sent",
         *([f"{counted(dropped, 'reply', 'replies')} dropped"] if dropped else []),
     ]
 
@@ -106,7 +114,7 @@ def _facts_of_groups(groups: Sequence[Group]) -> list[str]:
         *dict.fromkeys(_data(group.settings) for group in groups),
         *dict.fromkeys(_model(group.settings) for group in groups),
         html.exact_duration(sum(run.seconds for run in runs)),
-        f"{html.size(sum(run.bytes_sent for run in runs))} sent",
+        f"{data_size(sum(run.bytes_sent for run in runs))} sent",
         *([f"{failed} failed"] if failed else []),
     ]
 

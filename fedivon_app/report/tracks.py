@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fedivon_app.report.html import Unit
+from fedivon_app.core.text import Unit
 from fedivon_app.report.plots import Line
 from fedivon_app.report.view import Predictor
 

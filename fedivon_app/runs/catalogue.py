@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -40,7 +40,7 @@ class Found:
 
     `status` is that of summary.json, or running or unfinished where the run has not come to its
     end, or unreadable; `detail` says why it failed or cannot be read. `rounds` are done of those
-    `planned`.
+    `planned`. `settings` are those of settings.yaml, as they stand there.
     """
 
     folder: Path
@@ -52,6 +52,7 @@ class Found:
     rounds: int = 0
     scores: dict[str, Any] | None = None
     seconds: float = 0.0
+    settings: dict[str, Any] = field(default_factory=dict)
 
     @property
     def readable(self) -> bool:
@@ -76,6 +77,18 @@ def find(folders: Iterable[str | Path]) -> list[Found]:
         places |= {place.resolve(): place for place in _places(Path(folder), depth=2)}
     ordered = sorted(places.values(), key=lambda place: (_began(place), place.name))
     return [look(place) for place in ordered]
+
+
+def newest(folder: Path) -> Path | None:
+    """Return the run in a folder, or in a sweep in it, that was written to last, or None."""
+    if not folder.is_dir():
+        return None
+    written = {
+        place: max(path.stat().st_mtime for path in place.glob("*.*"))
+        for place in _places(folder, depth=2)
+        if (place / SETTINGS).is_file()
+    }
+    return max(written, key=lambda place: (written[place], place.name), default=None)
 
 
 def runs_in(folders: Iterable[str | Path]) -> list[Run]:
@@ -152,6 +165,7 @@ def _look(folder: Path) -> Found:
         rounds=rounds,
         scores=scores,
         seconds=seconds,
+        settings=settings,
     )
 
 

@@ -18,6 +18,7 @@ from fedivon_app.runs.folder import Run, root_of
 from fedivon_app.runs.plan import Plan
 from fedivon_app.runs.uncertainty import out_of_distribution
 from fedivon_app.server.setup import Preparation, num_clients_of, prepare, with_facts
+from fedivon_app.server.trackers import check_trackers
 
 
 def check(plans: Iterable[Plan], blame: bool = False, remote: bool = False) -> None:
@@ -63,6 +64,11 @@ def check_place(folder: Path) -> None:
 
 def _check(settings: AnySettings, seen: set[str], remote: bool) -> None:
     data = settings.data
+    if remote and settings.attack.kind != "none":
+        raise SettingsError(
+            f"attack.kind is {settings.attack.kind}: attacks are for simulations, not for the "
+            "nodes of a SuperLink"
+        )
     if remote and (data.source != "nodes" or data.path):
         return
     if not remote:
@@ -72,6 +78,7 @@ def _check(settings: AnySettings, seen: set[str], remote: bool) -> None:
                 "data.source is `nodes`: every site has a file of its own, and a simulation has no "
                 "sites; run it on theirs (--superlink HOST:PORT), or choose a common data.source"
             )
+        check_trackers(settings.run.trackers)
     needed = [data, settings.model, settings.seed, settings.evaluation.ood]
     looked_at = f"{needed}"
     used = f"{needed[:2]} {settings.strategy} {settings.client} {settings.merge}"

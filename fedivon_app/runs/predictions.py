@@ -35,9 +35,13 @@ class Prediction:
 
 
 def predictions(
-    trained: Trained, paths: Iterable[Path], samples: int, confidence: float = 0.0
+    trained: Trained,
+    paths: Iterable[Path],
+    samples: int,
+    confidence: float = 0.0,
+    threshold: float | None = None,
 ) -> Iterator[Prediction]:
-    """Yield what the model says of every picture in these files and folders.
+    """Yield what the model says of every picture in these files and folders; see `Trained.say`.
 
     The rows of an .npz file are named `file.npz[0]` and on, and so are those of a table. Files are
     read until BATCH_BYTES of
@@ -47,7 +51,7 @@ def predictions(
     waiting: list[Tensor] = []
 
     def answers() -> Iterator[Prediction]:
-        said = trained.say(torch.cat(waiting), samples, confidence)
+        said = trained.say(torch.cat(waiting), samples, confidence, threshold)
         yield from (Prediction(name, one) for name, one in zip(names, said, strict=True))
 
     for path in paths:

@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from fedivon_app.core.codec import Payload
+from fedivon_app.core.conformal import prediction_sets
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.flat import Flat
 from fedivon_app.core.likelihood import likelihood_of
@@ -89,6 +90,7 @@ class Trained:
             seed,
             buffers=self.payload.buffers,
             likelihood=likelihood_of(self.settings),
+            antithetic=self.settings.evaluation.antithetic,
         )
 
     def inputs(self, pixels: np.ndarray) -> Tensor:
@@ -100,11 +102,14 @@ class Trained:
         """Return the name of a class, or its number where there are no names."""
         return self.class_names[number] if self.class_names else number
 
-    def say(self, inputs: Tensor, samples: int, confidence: float) -> list[dict[str, Any]]:
+    def say(
+        self, inputs: Tensor, samples: int, confidence: float, threshold: float | None = None
+    ) -> list[dict[str, Any]]:
         """Return what the model says of each input.
 
         Of a number it says `value`, and `low` and `high`, between which it lies with a probability
         of 90 %. Of classes, `class` is None below the confidence, `top` the likeliest in any case.
+        With a threshold of prediction sets there is also a `set`, of classes from the likeliest on.
         """
         moments = self.predict(inputs, samples, self.settings.seed)
         uncertainty = moments.uncertainty()
@@ -123,8 +128,16 @@ class Trained:
                 "top": top,
                 "probability": probability,
             }
-            said.append(answer | {kind: float(of[row]) for kind, of in uncertainty.items()})
+            answer |= {kind: float(of[row]) for kind, of in uncertainty.items()}
+            if threshold is not None:
+                answer["set"] = self._set(moments.mean[row], threshold)
+            said.append(answer)
         return said
+
+    def _set(self, probabilities: np.ndarray, threshold: float) -> list[str | int]:
+        within = prediction_sets(probabilities, threshold)
+        likeliest_first = np.argsort(-probabilities, kind="stable")
+        return [self.class_name(number) for number in likeliest_first.tolist() if within[number]]
 
 
 def _numbers_said(moments: Moments) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,13 +19,16 @@ from fedivon_app.core.scores import SCORES, Score, chosen_scores, values_of
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.datasets.resize import fit
 from fedivon_app.datasets.sources import load
+from fedivon_app.plurals import counted
 from fedivon_app.runs.folder import Run
+from fedivon_app.runs.records import UNCERTAINTY
 from fedivon_app.runs.trained_model import Trained, Which
 from fedivon_app.server.evaluation import ways
 from fedivon_app.server.setup import server_data
 
 FRACTIONS = np.arange(1, 21) / 20
 NUM_BINS = 40
+SURE = 0.9  # the probability from which on a model counts as sure of a class
 MEASURES = {  # by what is predicted, in which way
     "classification": {
         "mean": ("entropy", "aleatoric"),
@@ -55,12 +58,14 @@ def assess(
     samples: int | None = None,
     checkpoint: Which = "last",
     predicted: Mapping[str, Moments] | None = None,
+    show: Callable[[str], None] = lambda step: None,
 ) -> dict[str, Any]:
     """Return, and write to the run's folder, how sure its model is and whether it is right to be.
 
     That is scores, reliability, retention, histograms and, with `ood` data, their detection; None
     stands for what the run's settings have. At the mean ("mean") there is no epistemic part.
-    `predicted` are the model's predictions on the test set, by way, where somebody has them.
+    `predicted` are the model's predictions on the test set, by way, where somebody has them;
+    `show` is told each step.
     """
     settings = run.settings
     parts = server_data(settings).parts
@@ -81,9 +86,12 @@ def assess(
     measures = MEASURES[settings.task]
     judged = {}
     for way, count in ways(trained.flat, trained.payload, count_samples).items():
+        by = f"with {counted(count, 'sample')}" if count else "at the mean"
+        show(f"{counted(len(truth), 'test example')} {by}")
         inside = (predicted or {}).get(way) or trained.predict(images, count, settings.seed)
         judged[way] = {"samples": count} | judge(inside, truth, measures[way], scores)
         if outside is not None:
+            show(f"{counted(len(outside.inputs), 'example')} of {outside.source} {by}")
             far = trained.predict(outside.inputs, count, settings.seed)
             judged[way] |= _detection(judged[way], inside, far, outside, measures[way])
     result = {
@@ -93,7 +101,7 @@ def assess(
         **({"class_names": trained.class_names} if trained.class_names else {}),
         "ways": judged,
     }
-    run.write("uncertainty.json", json.dumps(result, indent=1) + "\n")
+    run.write(UNCERTAINTY, json.dumps(result, indent=1) + "\n")
     return result
 
 
@@ -157,7 +165,10 @@ def _detection(
     outside: Outside,
     measures: Sequence[str],
 ) -> dict[str, Any]:
-    """Return the AUROC of each measure as a detector of the outside data, and both histograms."""
+    """Return the AUROC of each measure as a detector of the outside data, and both histograms.
+
+    `sure` are the shares of examples, inside and outside, of which the model is sure.
+    """
     near_by = inside.uncertainty()
     far_by = far.uncertainty()
     areas = {}
@@ -171,8 +182,18 @@ def _detection(
         "num_in": len(outside.rows),
         "num_out": len(far.mean),
         "auroc": areas,
+        "sure": {
+            "from": SURE,
+            "in": _sure(inside.mean[outside.rows]),
+            "out": _sure(far.mean),
+        },
     }
     return {"histograms": histograms, "ood": found}
+
+
+def _sure(probabilities: np.ndarray) -> float:
+    """Return the share of examples for which the likeliest class has a probability of SURE."""
+    return float(np.mean(probabilities.max(1) >= SURE))
 
 
 def _histogram(inside: np.ndarray, outside: np.ndarray | None = None) -> dict[str, list[float]]:

@@ -14,6 +14,7 @@ from fedivon_app.core.likelihood import likelihood_of
 from fedivon_app.core.predict import Moments, has_samples, predict_moments
 from fedivon_app.core.scores import chosen_scores, values_of
 from fedivon_app.core.settings import AnySettings
+from fedivon_app.core.trigger import with_trigger
 from fedivon_app.datasets.loading import tensors
 from fedivon_app.server.setup import Examples
 
@@ -73,12 +74,30 @@ class Evaluator:
                 self.settings.seed,
                 buffers=payload.buffers,
                 likelihood=self._likelihood,
+                antithetic=self.settings.evaluation.antithetic,
             )
             tally = moments.tally(truth, self._scores)
             scores[way] = values_of(tally, self._scores) | ({"samples": count} if count else {})
             if name == "test":
                 self.moments[way] = moments
+                if self.settings.attack.kind == "backdoor":
+                    scores[way]["backdoor"] = self.backdoor(part, payload, count)
         return scores
+
+    def backdoor(self, part: Part, payload: Payload, samples: int) -> float:
+        """Return the share of examples of other classes that the trigger leads to the target."""
+        target = self.settings.attack.target
+        others = part.labels != target
+        marked = with_trigger(part.inputs[others])
+        found = predict_moments(
+            self.flat,
+            payload.posterior,
+            marked,
+            samples,
+            self.settings.seed,
+            buffers=payload.buffers,
+        )
+        return float((found.mean.argmax(axis=1) == target).mean())
 
 
 def ways(flat: Flat, payload: Payload, samples: int) -> dict[str, int]:

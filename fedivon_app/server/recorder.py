@@ -10,12 +10,14 @@ from typing import Any
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.curvature import spread
 from fedivon_app.core.scores import chosen_scores
+from fedivon_app.runs.calibration import Calibration
 from fedivon_app.runs.checkpoints import Checkpoint
 from fedivon_app.runs.folder import Run
 from fedivon_app.server.evaluation import Evaluator
 from fedivon_app.server.guessing import no_better_than_guessing
 from fedivon_app.server.newcomers import Newcomers
-from fedivon_app.strategies.rounds import Record
+from fedivon_app.server.trackers import Trackers
+from fedivon_app.strategies.rounds import CALIBRATION, Record
 from fedivon_app.strategies.standing import Standing
 
 log = logging.getLogger("fedivon")
@@ -32,12 +34,14 @@ class Recorder:
         num_classes: int,
         has_global_model: bool,
         deviation: float = 1.0,
+        trackers: Trackers | None = None,
     ):
         self.run = run
         self.deviation = deviation  # of a number that is predicted
         self.evaluator = evaluator
         self.num_classes = num_classes
         self.has_global_model = has_global_model
+        self.trackers = trackers
         self.last: Standing | None = None  # the last good round
         self.unlearned: str | None = None  # why the model scored last is no better than a guess
         self._has_learned = False  # in any round
@@ -59,7 +63,13 @@ class Recorder:
         """Write the round's line, and checkpoints where they are due; tell whether one was."""
         settings = self.run.settings
         self.last = standing
-        self.run.append(record | self._spread(standing))
+        line = {key: value for key, value in record.items() if key != CALIBRATION}
+        self.run.append(line | self._spread(standing))
+        if self.trackers is not None:
+            self.trackers.round(line)
+        if CALIBRATION in record:
+            samples = settings.evaluation.samples
+            Calibration(standing.round, samples, record[CALIBRATION]).write(self.run)
         self._keep_best(standing, record)
         stops = standing.round in (settings.rounds, settings.run.stop_after)
         due = stops or standing.round % settings.run.checkpoint_every == 0

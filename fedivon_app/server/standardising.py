@@ -56,6 +56,11 @@ def agree(
         missing = kept.missing if kept else {}
         known = replace(data, standard=standard, class_weights=weights, missing=missing)
         return Agreed(replace(prepared, data=known))
+    if settings.privacy.secure_aggregation:
+        raise SettingsError(
+            "privacy.secure_aggregation is on, and the sums of the columns would be sent in the "
+            "open: give means and deviations by data.standard, and class weights as a list"
+        )
     contents = Contents(with_facts(settings, data))
     roll_call = RollCall(settings, prepared.architecture)
     roll_call.assemble(grid, contents(Instructions(round=0)))

@@ -6,13 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fedivon_app.core.settings import AnySettings
-from fedivon_app.methods import method
-from fedivon_app.server.setup import prepare
+from fedivon_app.runs.cost import payload_bytes, reporting
 from fedivon_app.tables.conditions import Condition
 from fedivon_app.tables.outcome import Outcome
 from fedivon_app.tables.result_file import ResultFiles
-
-FLOAT = 4  # bytes
 
 
 @dataclass(frozen=True)
@@ -36,22 +33,6 @@ def estimate(condition: Condition, settings: AnySettings, results: ResultFiles) 
     else:
         sent = rounds * 2 * payload_bytes(settings) * reporting(settings)
     return Estimate(seconds, sent)
-
-
-def reporting(settings: AnySettings) -> int:
-    """Return how many clients report in a round."""
-    return settings.clients_per_round or settings.data.clients or 2
-
-
-def payload_bytes(settings: AnySettings) -> float:
-    """Return the bytes that the server sends to a client in the first round."""
-    prepared = prepare(settings)
-    strategy = method(settings.strategy).strategy(settings, prepared.architecture)
-    first = strategy.begin(prepared.flat.mean(), prepared.flat.buffers)
-    mean = first.posterior.mean
-    vectors = 1 if first.posterior.precision is None else 2
-    extras = sum(array.nbytes for array in first.extras.values())
-    return float(FLOAT * len(mean) * vectors + extras)
 
 
 def _past(condition: Condition, results: ResultFiles) -> list[Outcome]:

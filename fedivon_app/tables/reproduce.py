@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedivon_app.core.settings import AnySettings
-from fedivon_app.core.text import duration
+from fedivon_app.core.text import data_size, duration
 from fedivon_app.plurals import counted
-from fedivon_app.report.html import size
 from fedivon_app.runs.catalogue import Found, find
 from fedivon_app.runs.fingerprint import changed, code_of
 from fedivon_app.runs.plan import Plan, Step, next_steps, plan_runs
@@ -179,8 +178,8 @@ def _lines(
             time = f"about {duration(cost.seconds)} each"
         listed = " ".join(str(number) for number in numbers)
         which = f"seed{'s' * (count != 1)} {listed}"
-        yield f"  {condition.words}\n      {which}, {time}, {size(cost.bytes)} each"
+        yield f"  {condition.words}\n      {which}, {time}, {data_size(cost.bytes)} each"
     total = f"about {duration(seconds)}" if seconds else "no time is known yet"
     more = f", and {unknown} whose time is not known" if unknown and seconds else ""
     runs = counted(sum(map(len, seeds.values())), "run")
-    yield f"in all {runs}: {total}{more}; {size(sent)} are moved"
+    yield f"in all {runs}: {total}{more}; {data_size(sent)} are moved"

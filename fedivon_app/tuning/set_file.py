@@ -13,7 +13,8 @@ from typing import Any
 
 import yaml
 
-from fedivon_app.core.compose import compose, flat
+from fedivon_app.core.compose import compose
+from fedivon_app.core.dotted import flat
 from fedivon_app.core.errors import SettingsError, UserError
 from fedivon_app.core.text import one_line
 from fedivon_app.methods import settings_of

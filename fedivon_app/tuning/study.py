@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedivon_app.core.compose import flat
+from fedivon_app.core.dotted import flat
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.files import write_text
 from fedivon_app.core.settings import AnySettings

@@ -3,35 +3,35 @@
 from __future__ import annotations
 
 import re
-import shutil
-import sys
+
+from fedivon_app.progress import Line, RunLines
 
 TEST_SCORES = re.compile(r"  (mean|mc): (acc|rmse) \S+ nll \S+ (ece|crps) \S+")
-CLEARED = "\r\x1b[2K"  # the beginning of a terminal's line that is empty again
 
 
 class Telling:
     """Prints lines; below them, in a terminal, a line that changes with the rounds of a run.
 
-    Where it is `verbose`, all lines of the runs are printed.
+    Where it is `verbose`, all lines of the runs are printed. Of `several` runs at a time none has a
+    line of its own.
     """
 
-    def __init__(self, verbose: bool, several: bool = False):
+    def __init__(self, line: Line, verbose: bool, several: bool = False):
+        self.line = line
         self.verbose = verbose
-        self.live = sys.stdout.isatty() and not verbose and not several
+        self._rounds = None if several or verbose else RunLines(line, brief=True)
 
     def say(self, line: str) -> None:
         """Print a line of the search."""
-        print(f"{CLEARED if self.live else ''}{line}", flush=True)
+        self.line.say(line)
 
     def follow(self, line: str) -> None:
         """Take the next line of a run."""
         told = without_test_scores(line)
         if self.verbose:
-            print(told, flush=True)
-        elif self.live and told.startswith("round "):
-            width = shutil.get_terminal_size().columns - 1
-            print(f"{CLEARED}{f'  {told}'[:width]}", end="", flush=True)
+            self.line.say(told)
+        elif self._rounds is not None and self.line.live:
+            self._rounds(told)
 
 
 def without_test_scores(line: str) -> str:

@@ -55,6 +55,8 @@ OWN_FILES = ["data.source=nodes", "data.shape=[8, 8, 1]", "data.num_classes=10"]
         (["--strategy", "bayes-admm-full"], "set model.name=linear, not mlp"),
         (["--strategy", "fedper", "--set", "client.head=neck"], "no parameters under 'neck'"),
         (["--set", "client.device=rocket"], "client.device is 'rocket'"),
+        (["--engine", "inline", "--gpus", "0.5"], "--gpus is for Flower's engine"),
+        (["--gpus", "0.5"], "--gpus is 0.5, but torch finds no CUDA here"),
         (["--set", "evaluation.ood=mnistt"], "did you mean mnist?"),
         (["--set", "evaluation.ood=npz", "evaluation.ood_path={tmp}/none.npz"], "none.npz"),
         (["--set", "dataset=null", *OWN_FILES], "a simulation has no sites"),

@@ -12,7 +12,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedivon_app.cli.commands import COMMANDS, PASSED_ON, command_of, illustrate, resume, run, sites
+from fedivon_app.cli.commands import (
+    COMMANDS,
+    PASSED_ON,
+    command_of,
+    illustrate,
+    resume,
+    run,
+    sites,
+    watch,
+)
 from fedivon_app.cli.parser import parse, parser_of
 from fedivon_app.cli.paths import given_path
 from fedivon_app.core.codec import Payload
@@ -32,11 +41,13 @@ LINES = {
     "tune": ["demo", "--budget", "1", "--runs", "made"],
     "reproduce": ["--list", "--results", "results", "--runs", "made"],
     "list": ["."],
+    "watch": ["ended"],
     "show": ["ended", "--plot", "curves.png"],
     "report": ["ended"],
     "compare": ["ended", "ended", "--out", "compared"],
     "uncertainty": ["ended", "--samples", "2", "--ood", "npz", "--ood-path", "own.npz"],
     "predict": ["ended", "one.png", "own.npz", "--samples", "2"],
+    "export": ["ended", "--to", "torch", "--output", "out/model.pt2"],
     "personalise": ["ended", "--data", "own.npz", "--out", "mine", "--epochs", "1"],
     "clients": ["ended"],
     "illustrate": ["--out", "figures"],
@@ -52,6 +63,7 @@ MADE = {  # what a command leaves in the folder in which it was given
     "report": "ended/report.html",
     "compare": "compared/compare.html",
     "uncertainty": "ended/uncertainty.json",
+    "export": "out/model.pt2",
     "personalise": "mine/personal.json",
     "keys": "new-keys/sites/clinic/node.pub",
     "deal": "dealt/two/site.npz",
@@ -91,6 +103,7 @@ def away(here, tmp_path, monkeypatch):
     monkeypatch.setattr(run_queue, "alone_in", reached)
     monkeypatch.setattr(illustrate, "illustrate", reached)
     monkeypatch.setattr(sites, "SuperLink", reached)
+    monkeypatch.setattr(watch, "LivePage", reached)
     return tmp_path
 
 
@@ -137,6 +150,8 @@ def test_a_command_finds_its_paths_from_any_folder(name, here, away, monkeypatch
         assert handed[0].parent == here / "made"
     if name == "sites":
         assert handed == ["here:1", here / "keys" / "ca.crt"]
+    if name == "watch":
+        assert handed[0]() == here / "ended"
     if name == "illustrate":
         assert handed[0] == here / "figures"
 

@@ -30,12 +30,13 @@ def test_list_shows_how_far_runs_are_newest_last(tmp_path, capsys):
     lines = capsys.readouterr().out.splitlines()
     rows = [line.split() for line in lines[2:9]]
     assert [Path(row[0]).name[16:] if "-" in row[0] else row[0] for row in rows] == list("abcdefg")
-    assert [row[2] for row in rows] == (
+    assert [row[4] for row in rows] == (
         ["stopped", "completed", "failed", "unfinished", "running", "unreadable", "unreadable"]
     )
-    assert [row[3] for row in rows] == ["1/4", "4/4", "3/4", "2/4", "0/4", "-", "-"]
-    assert rows[1][4:] == ["75.00", "1.2500", "0.1000", "6", "min"]
-    assert rows[2][4] == "50.00" and rows[0][4] == "-"
+    assert rows[0][1:4] == ["fedivon", "digits", "mlp"] and rows[6][1:4] == ["-", "-", "-"]
+    assert [row[5] for row in rows] == ["1/4", "4/4", "3/4", "2/4", "0/4", "-", "-"]
+    assert rows[1][6:] == ["75.00", "1.2500", "0.1000", "6", "min"]
+    assert rows[2][6] == "50.00" and rows[0][6] == "-"
     assert "sweep-demo" in rows[1][0]
     assert lines[10].endswith("-c failed: round 4: diverged")
     assert "f unreadable:" in lines[11] and "is not valid YAML" in lines[11]
@@ -75,3 +76,16 @@ def test_a_folder_of_runs_stands_for_those_inside(tmp_path):
         *sorted(inside),
     ]
     assert len(find([tmp_path, tmp_path / "sweep-demo", alone])) == 3  # none twice
+
+
+def test_list_says_in_what_runs_of_a_method_differ(tmp_path, capsys):
+    make_run(tmp_path, seed=0, name="a")
+    make_run(tmp_path, seed=1, planned=6, name="b")
+    other = make_run(tmp_path, seed=3, name="c")  # of another method, compared with nobody
+    text = (other.folder / "settings.yaml").read_text()
+    (other.folder / "settings.yaml").write_text(text.replace("strategy: fedivon", "strategy: x"))
+    assert main(["list", str(tmp_path)]) == 0
+    heading, _, *rows = capsys.readouterr().out.splitlines()
+    assert heading.rstrip().endswith("what differs")
+    told = [row[heading.index("what differs") :].strip() for row in rows]
+    assert told == ["seed=0 rounds=4", "seed=1 rounds=6", ""]

@@ -14,10 +14,12 @@ from fedivon_app.cli.commands import COMMANDS
 from fedivon_app.cli.main import main
 from fedivon_app.cli.parser import parse, parser_of
 
-NAMES = ["run", "resume", "sweep", "tune", "reproduce", "list", "show", "report", "compare"]
+NAMES = ["run", "resume", "sweep", "tune", "reproduce", "list", "watch", "show", "report"]
 NAMES += [
+    "compare",
     "uncertainty",
     "predict",
+    "export",
     "personalise",
     "clients",
     "illustrate",

@@ -371,7 +371,10 @@ def test_run_and_resume_go_the_same_way(federation, tmp_path, capsys):
     folders = [found.folder for found in find([tmp_path])]
     assert [Run.open(folder).settings.seed for folder in folders] == [3, 4]
     shown = capsys.readouterr().out
-    assert "starting fedivon on 4 simulated clients" in shown and "round 1/3" in shown
+    assert "run 1 of 2: starting fedivon, seed 3 on 4 simulated clients" in shown
+    assert (
+        "3 rounds, 2 of 4 clients in each, about 1.09 MB a round" in shown and "round 1/3" in shown
+    )
     assert all(f"\n  {folder}\n" in shown for folder in folders)
     federation.fails = {2: "a reason"}
     assert main(["resume", str(folders[0])]) == 1

@@ -10,9 +10,10 @@ from fedivon_app.cli.main import main
 from fedivon_app.clients.fedavg import PointClient
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.runs import fingerprint
+from fedivon_app.runs.cost import payload_bytes
 from fedivon_app.runs.version import commit
 from fedivon_app.tables.conditions import Condition, Wanted
-from fedivon_app.tables.estimate import estimate, payload_bytes
+from fedivon_app.tables.estimate import estimate
 from fedivon_app.tables.filled import fill
 from fedivon_app.tables.reproduce import merged, missing
 from fedivon_app.tables.result_file import ResultFiles

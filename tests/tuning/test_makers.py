@@ -9,6 +9,7 @@ from fedivon_app.core.errors import FlowerError
 from fedivon_app.federation.inline_federation import InlineFederation
 from fedivon_app.federation.local_federation import Federation
 from fedivon_app.federation.run_queue import Where
+from fedivon_app.progress import Line
 from fedivon_app.tuning.makers import Job, OneByOne, SideBySide
 from fedivon_app.tuning.telling import Telling, without_test_scores
 from tests.tuning.helpers import Pretended
@@ -71,6 +72,8 @@ def test_cores_are_shared(monkeypatch):
     assert isinstance(federation, Federation) and federation.cores == 2
     (_, told) = federation._federation(20, 4)
     assert told == "num-supernodes=20 client-resources-num-cpus=2 init-args-num-cpus=2"
+    (_, told) = Where(cpus=2, gpus=0.25, cores=8).federation()._federation(20, 2)
+    assert told.endswith("init-args-num-cpus=8 client-resources-num-gpus=0.25")
     inline = tune.beside(Where(engine="inline"), count=20).federation()
     assert isinstance(inline, InlineFederation) and inline.cores == 1
 
@@ -82,7 +85,7 @@ def test_no_test_score_is_told(capsys):
     assert without_test_scores(f"{line}  dropped 1  0.5 s") == (
         "round 3/9  train loss 0.5  dropped 1  0.5 s"
     )
-    Telling(verbose=True).follow(line)
-    Telling(verbose=False).follow(line)
-    Telling(verbose=False).say("a line")
+    Telling(Line(), verbose=True).follow(line)
+    Telling(Line(), verbose=False).follow(line)
+    Telling(Line(), verbose=False).say("a line")
     assert capsys.readouterr().out == "round 3/9  train loss 0.5\na line\n"

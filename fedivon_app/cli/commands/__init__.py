@@ -10,6 +10,7 @@ the module of the command that was given is ever imported.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Protocol, cast
 
@@ -20,11 +21,13 @@ COMMANDS = {
     "tune": "Searches for good settings, with equal budgets per method.",
     "reproduce": "Reproduces the papers' tables and compares the numbers.",
     "list": "Lists runs, their progress and their latest scores.",
+    "watch": "Shows a run under way on a page that renews itself.",
     "show": "Prints the final scores of runs and plots their curves.",
     "report": "Writes a page about each run.",
     "compare": "Writes a page that compares runs.",
     "uncertainty": "Measures how certain a model is, on known and unknown data.",
     "predict": "Predicts for images and tables, and says how sure it is.",
+    "export": "Writes a model as ONNX, torch or safetensors.",
     "personalise": "Fits a personal model to your own data.",
     "clients": "Scores a run's personal models again, client by client.",
     "illustrate": "Redraws Figures 3a, 3b and 4 of the BayesADMM paper.",
@@ -37,6 +40,11 @@ COMMANDS = {
     "settings": "Prints the settings that a run would use.",
 }
 
+INLINE = {
+    "sweep",
+    "reproduce",
+    "tune",
+}  # commands that simulate inline unless they are told otherwise
 PASSED_ON = {"node"}  # commands whose words are those of a program of Flower's
 
 
@@ -53,3 +61,8 @@ class Command(Protocol):
 def command_of(name: str) -> Command:
     """Import the module of a command and return it."""
     return cast(Command, import_module(f"{__name__}.{name}"))
+
+
+def command_in(words: Sequence[str]) -> str | None:
+    """Return the name that stands in the place of the command, be there such a command or not."""
+    return next((word for word in words if not word.startswith("-")), None)

@@ -6,10 +6,12 @@ They are computed on small problems, without a federation, in a few minutes.
 from __future__ import annotations
 
 import argparse
-from functools import partial
+import time
 
 from fedivon_app.cli.parser import add_folder
+from fedivon_app.core.text import duration
 from fedivon_app.figures.bayes_admm import illustrate
+from fedivon_app.progress import Line
 from fedivon_app.runs.check import check_place
 
 
@@ -22,6 +24,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Draw the figures, print their paths, and return the exit status."""
     check_place(options.out)
-    for path in illustrate(options.out, options.source, partial(print, flush=True)):
+    began = time.monotonic()
+    with Line() as line:
+        line.say("three figures, a line for each method in them, in a few minutes")
+        line.change("figure 3a", "its first method ...")
+
+        def show(text: str) -> None:
+            line.say(text)
+            spent = duration(time.monotonic() - began)
+            line.change(f"figure {text.partition(',')[0]}", f"{spent} so far")
+
+        paths = illustrate(options.out, options.source, show)
+    for path in paths:
         print(path)
     return 0

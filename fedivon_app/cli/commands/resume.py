@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
         if told := consequence(one, settings):
             print(f"{near(folder)}: {told}")
         config = {"resume": str(folder)}
-        launches.append(Launch(settings, config | _set(options.set)))
+        launches.append(Launch(settings, config | _set(options.set), done))
     return launch_all(launches, where_of(options))
 
 

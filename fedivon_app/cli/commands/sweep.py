@@ -30,6 +30,7 @@ from fedivon_app.runs.plan import (
     unweighted_rules,
 )
 from fedivon_app.runs.status import RunStatus
+from fedivon_app.runs.winner import verdict_lines
 
 ENDED_WELL = (RunStatus.COMPLETED, RunStatus.STOPPED)
 
@@ -86,6 +87,8 @@ def sweep_lines(steps: Sequence[Step]) -> list[str]:
     """
     good = [step for step in steps if _ended_well(step.found)]
     lines = ["", sweep_table(good), ""] if good else []
+    if said := verdict_lines(_by_values(good), "--seeds 5"):
+        lines += [*said, ""]
     for step in steps:
         if _ended_well(step.found):
             continue
@@ -93,6 +96,18 @@ def sweep_lines(steps: Sequence[Step]) -> list[str]:
         detail = step.found.detail.splitlines()[:1] if step.found else []
         lines.append(": ".join([f"{step.plan.label} {status}", *detail]).strip())
     return lines
+
+
+def _by_values(steps: Iterable[Step]) -> dict[str, dict[int, dict[str, float]]]:
+    """The scores of the runs by their values, the seed apart, and by seed."""
+    found: dict[str, dict[int, dict[str, float]]] = {}
+    for step in steps:
+        values = [f"{key}={value}" for key, value in step.plan.values.items() if key != "seed"]
+        ways = _scores(step.found)
+        if scores := ways.get("mc") or ways.get("mean"):
+            label = " ".join(values) or step.plan.settings.strategy
+            found.setdefault(label, {})[step.plan.settings.seed] = scores
+    return found
 
 
 def sweep_table(steps: Iterable[Step]) -> str:

@@ -26,6 +26,7 @@ from fedivon_app.cli.tables import WAYS, ScoredRow, scores_table, way_of
 from fedivon_app.core.files import write_text
 from fedivon_app.federation import run_queue
 from fedivon_app.federation.run_queue import Where
+from fedivon_app.progress import Line
 from fedivon_app.runs.check import check
 from fedivon_app.runs.plan import folder_name
 from fedivon_app.tuning.finals import Final, final_plans, run_finals, seeds_of
@@ -104,10 +105,10 @@ def run(options: argparse.Namespace) -> int:
     strategies = strategies_of(options.experiment, options.strategy, options.set)
     subjects = subjects_of(asked, strategies, folder / "trials")
     check([first_plan(options.experiment, subject) for subject in subjects], blame=True)
-    telling = Telling(options.verbose, several=options.parallel > 1)
-    with run_queue.alone_in(folder):
+    with run_queue.alone_in(folder), Line() as line:
+        telling = Telling(line, options.verbose, several=options.parallel > 1)
         studies = [study_of(subject, options.budget, folder) for subject in subjects]
-        print("\n".join(opening_lines(asked, studies, options.budget, folder)), flush=True)
+        line.say("\n".join(opening_lines(asked, studies, options.budget, folder)))
         clock = Clock(options.parallel)
         with maker_of(options, where, telling) as maker:
             trials = folder / "trials"

@@ -13,6 +13,7 @@ from fedivon_app.cli.parser import add_checkpoint, add_run, add_samples
 from fedivon_app.cli.paths import given_path
 from fedivon_app.cli.tables import MISSING, WAYS, ScoredRow, layout, scores_table, way_of
 from fedivon_app.core.scores import MORE_SCORES
+from fedivon_app.progress import Line
 from fedivon_app.report.pages import write_report
 from fedivon_app.runs.folder import Run
 from fedivon_app.runs.uncertainty import assess
@@ -39,17 +40,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Judge the model, print its scores and the page's path, and return the exit status."""
     one = Run.open(options.run)
-    result = assess(
-        one,
-        ood=options.ood,
-        ood_path=str(options.ood_path) if options.ood_path else None,
-        samples=options.samples,
-        checkpoint=options.checkpoint,
-    )
-    print(uncertainty_table(result, one.settings.evaluation.scores), end="\n\n")
-    if table := class_table(result):
-        print(table, end="\n\n")
-    print(write_report(one))
+    with Line() as line:
+        result = assess(
+            one,
+            ood=options.ood,
+            ood_path=str(options.ood_path) if options.ood_path else None,
+            samples=options.samples,
+            checkpoint=options.checkpoint,
+            show=lambda step: line.change("judging the model", step),
+        )
+        line.say(uncertainty_table(result, one.settings.evaluation.scores) + "\n")
+        if table := class_table(result):
+            line.say(table + "\n")
+        line.change("drawing", "the run's page")
+        page = write_report(one)
+    print(page)
     return 0
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fedivon_app.report.chapters import (
+    attacks,
     by_class,
     calibration,
     clients,
@@ -40,6 +41,7 @@ CHAPTERS: tuple[Callable[[PageView], Chapter | None], ...] = (
     crossing.chapter,
     personal.chapter,
     clients.chapter,
+    attacks.chapter,
     training.chapter,
     precision.chapter,
     runs.chapter,

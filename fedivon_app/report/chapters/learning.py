@@ -6,9 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 
 from fedivon_app.core.scores import Score
+from fedivon_app.core.text import Unit, data_unit
 from fedivon_app.report import html, plots
 from fedivon_app.report.axes import POINTS
-from fedivon_app.report.html import Chapter, Unit
+from fedivon_app.report.html import Chapter
 from fedivon_app.report.results import PARTS, RunResults, number
 from fedivon_app.report.tracks import line_by_bytes, line_by_round
 from fedivon_app.report.view import PageView, Predictor, bands_note, keys_of
@@ -25,7 +26,7 @@ def chapter(view: PageView) -> Chapter | None:
     if part is None:
         return None
     predictors = found[part]
-    unit = html.unit(max(run.bytes_sent for one in predictors for run in one.results))
+    unit = data_unit(max(run.bytes_sent for one in predictors for run in one.results))
     sides = {
         f"by {side}": html.grid(_figures(view, predictors, part=part, side=side, unit=unit))
         for side in ("rounds", "bytes")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fedivon_app.core.text import data_size
 from fedivon_app.plurals import counted
 from fedivon_app.report import html
 from fedivon_app.report.grouping import Group
@@ -39,6 +40,6 @@ def _row(group: Group, run: RunResults) -> list[Cell]:
         Cell(str(settings.seed), float(settings.seed)),
         Cell(f"{run.last_round} of {settings.rounds}", float(run.last_round)),
         Cell(html.exact_duration(run.seconds), run.seconds),
-        Cell(html.size(run.bytes_sent), run.bytes_sent),
+        Cell(data_size(run.bytes_sent), run.bytes_sent),
         Cell(run.run.folder.name),
     ]

@@ -6,7 +6,8 @@ import shlex
 
 import yaml
 
-from fedivon_app.core.compose import compose, flat
+from fedivon_app.core.compose import compose
+from fedivon_app.core.dotted import flat
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.methods import settings_of

@@ -1,0 +1,118 @@
+"""A trained model as one module that needs nothing of this project: for export to other programs.
+
+    probabilities = (1/K) sum_s softmax(f(x; theta_s))
+    epistemic     = (1/K) sum_s sum_c (p_sc - p_c)^2
+
+Sample s is the one that predictions draw (core/predict.py), so the module says what `fedivon
+predict` says with as many samples. Every sample is a network of its own, and its tensors keep their
+names: `sample0.head.weight`; without samples there is one network, `mean`.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedivon_app.core.errors import SettingsError
+from fedivon_app.core.flat import Flat
+from fedivon_app.core.network import new_network
+from fedivon_app.core.predict import has_samples
+from fedivon_app.runs.trained_model import Trained
+
+OUTPUTS = ("probabilities", "epistemic")
+
+
+class Scaled(nn.Module):
+    """Pictures of bytes, (N, H, W, C), as a network takes them; see datasets/scaling.py."""
+
+    def __init__(self, scaling: str):
+        super().__init__()
+        self.divisor = {"raw": 1.0, "unit": 255.0, "signed": 127.5}[scaling]
+        self.offset = 1.0 if scaling == "signed" else 0.0
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        """Return floats, (N, C, H, W)."""
+        return pictures.float().movedim(-1, 1) / self.divisor - self.offset
+
+
+class Ensemble(nn.Module):
+    """Networks of one architecture, whose class probabilities are averaged."""
+
+    def __init__(self, networks: dict[str, nn.Module], scaled: Scaled | None = None):
+        super().__init__()
+        self.scaled = scaled
+        self._names = list(networks)
+        for name, network in networks.items():
+            self.add_module(name, network)
+
+    def forward(self, x: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        """Return the mean probabilities, (N, C), and, of several networks, the epistemic part."""
+        inputs = x if self.scaled is None else self.scaled(x)
+        drawn: list[Tensor] = [self.get_submodule(name)(inputs).softmax(-1) for name in self._names]
+        if len(drawn) == 1:
+            return drawn[0]
+        probabilities = torch.stack(drawn)
+        mean = probabilities.mean(0)
+        return mean, (probabilities - mean).square().mean(0).sum(-1)
+
+
+def ensemble(trained: Trained, samples: int = 0, *, bytes_in: bool = False) -> Ensemble:
+    """Return the model at its mean or, with `samples` 2 or more, as so many draws of its weights.
+
+    With `bytes_in` it takes pictures of bytes, (N, H, W, C), which it scales as in training;
+    otherwise it takes what the network takes, (N, C, H, W) or rows of numbers.
+    """
+    flat = trained.flat
+    posterior = trained.payload.posterior
+    if trained.settings.task == "regression":
+        raise SettingsError("this model predicts numbers, and only models of classes are exported")
+    if bytes_in and len(trained.shape) != 3:
+        raise SettingsError("the model takes rows of numbers: only pictures can be given as bytes")
+    if samples == 1:
+        raise SettingsError("one sample says nothing of the uncertainty: give 2 or more, or 0")
+    if samples and posterior.precision is None:
+        why = (
+            "its samples are masks of dropout, which an exported graph does not draw"
+            if has_samples(flat, posterior)
+            else f"{trained.settings.strategy} learns a point, which has no samples"
+        )
+        raise SettingsError(f"this model can be exported at its mean only: {why}")
+    drawn = {"mean": posterior.mean}
+    if samples:
+        seed = trained.settings.seed
+        drawn = {
+            f"sample{s}": posterior.sample(np.random.default_rng([seed, s])) for s in range(samples)
+        }
+    networks = {name: _network(trained, weights) for name, weights in drawn.items()}
+    return Ensemble(networks, Scaled(trained.settings.data.scaling) if bytes_in else None).eval()
+
+
+def _network(trained: Trained, weights: np.ndarray) -> nn.Module:
+    cpu = torch.device("cpu")
+    flat = new_network(trained.settings.model, trained.shape, trained.num_classes, cpu)
+    flat.load(weights)
+    flat.load_buffers(trained.payload.buffers)
+    return _apart(flat)
+
+
+def _apart(flat: Flat) -> nn.Module:
+    """The module with tensors of their own, for exporters do not like views of one vector."""
+    for parameter in flat.module.parameters():
+        parameter.grad = None
+        parameter.data = parameter.data.clone()
+        parameter.requires_grad_(False)
+    return deepcopy(flat.module).eval()
+
+
+def example_inputs(trained: Trained, count: int, *, bytes_in: bool = False) -> Tensor:
+    """Return so many inputs at random, in the shape and format that the module takes."""
+    generator = torch.Generator().manual_seed(0)
+    if bytes_in:
+        return torch.randint(
+            0, 256, (count, *trained.shape), dtype=torch.uint8, generator=generator
+        )
+    *sides, channels = trained.shape
+    return torch.rand((count, channels, *sides), generator=generator)

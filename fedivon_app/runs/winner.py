@@ -1,0 +1,172 @@
+"""Which of several methods won, by how much, and whether the seeds allow to say so.
+
+Runs of two methods with the same seed have the same data and the same split, so they are compared
+in pairs: d_s is the difference of their scores under seed s. Over n seeds the mean of d has the
+interval mean ± t_(n-1) stdev(d) / sqrt(n), at 95 %; where the best is held against m others, each
+interval is at 1 - 0.05/m (Bonferroni). The seeds allow to say that the best has won if no interval
+reaches zero. One seed tells nothing, for then there is no stdev.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import sqrt
+from statistics import fmean, stdev
+from typing import Any
+
+from scipy.stats import t as student
+
+from fedivon_app.core.client_scores import PLACES
+from fedivon_app.core.scores import SCORES, Score
+
+LEVEL = 0.95
+JUDGED_BY = ("accuracy", "nll")
+Values = Mapping[str, Mapping[int, float]]  # by method and seed
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The best method by one score, held against the next best.
+
+    `ahead` is the mean of the paired differences, positive in favour of the best; `low` and `high`
+    are its interval, None under one seed. `certain` tells that no interval, to any of the others,
+    reaches zero.
+    """
+
+    score: Score
+    best: str
+    next_best: str
+    seeds: int
+    ahead: float
+    low: float | None
+    high: float | None
+    certain: bool
+
+    @property
+    def text(self) -> str:
+        """Return the verdict as a sentence."""
+        if self.ahead == 0:
+            return f"By {_named(self.score)}, {self.best} and {self.next_best} are level."
+        ahead = f"{self.best} is ahead of {self.next_best} by {self._in_units(self.ahead)}"
+        if self.low is None or self.high is None:
+            return f"By {_named(self.score)}, {ahead}, under one seed."
+        interval = f"{self._number(self.low)} to {self._number(self.high)}"
+        says = "allow" if self.certain else "do not allow"
+        return (
+            f"By {_named(self.score)}, {ahead} (interval over {self.seeds} seeds {interval}): "
+            f"the seeds {says} to say so."
+        )
+
+    def _number(self, value: float) -> str:
+        return self.score.text(value)
+
+    def _in_units(self, value: float) -> str:
+        return f"{self._number(value)} points" if self.score.percent else self._number(value)
+
+
+def verdict(values: Values, score: Score) -> Verdict | None:
+    """Return which method is best by a score; None where there are not two to compare.
+
+    Only seeds that all methods have are counted.
+    """
+    common = sorted(set.intersection(*(set(seeds) for seeds in values.values()))) if values else []
+    if len(values) < 2 or not common:
+        return None
+    sign = 1 if score.higher_is_better else -1
+    order = sorted(values, key=lambda m: -sign * fmean(values[m][seed] for seed in common))
+    best, *others = order
+    intervals = []
+    for other in others:
+        differences = [sign * (values[best][seed] - values[other][seed]) for seed in common]
+        intervals.append(_interval(differences, 1 - (1 - LEVEL) / len(others)))
+    nearest = intervals[0]
+    return Verdict(
+        score=score,
+        best=best,
+        next_best=others[0],
+        seeds=len(common),
+        ahead=nearest.mean,
+        low=nearest.low,
+        high=nearest.high,
+        certain=all(one.low is not None and one.low > 0 for one in intervals),
+    )
+
+
+@dataclass(frozen=True)
+class _Interval:
+    mean: float
+    low: float | None
+    high: float | None
+
+
+def _interval(differences: list[float], level: float) -> _Interval:
+    mean = fmean(differences)
+    number = len(differences)
+    if number < 2:
+        return _Interval(mean, None, None)
+    reach = float(student.ppf((1 + level) / 2, number - 1)) * stdev(differences) / sqrt(number)
+    return _Interval(mean, mean - reach, mean + reach)
+
+
+def closing_lines(summaries: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return what can be said of runs of one experiment that differ in method and seed.
+
+    Nothing is said of a single method, nor of runs that share no scores. `summaries` are those of
+    summary.json.
+    """
+    by_method: dict[str, dict[int, Mapping[str, float]]] = {}
+    listed = list(summaries)
+    if len({one["experiment"] for one in listed}) != 1:
+        return []
+    central = all(_central(one) for one in listed)
+    for one in listed:
+        scores = _central(one) if central else _at_clients(one)
+        if scores:
+            by_method.setdefault(one["strategy"], {})[one["seed"]] = scores
+    return verdict_lines(by_method, "--seed 0 1 2 3 4")
+
+
+def verdict_lines(
+    by_method: Mapping[str, Mapping[int, Mapping[str, float]]], more_seeds: str
+) -> list[str]:
+    """Return the verdicts on scores by method and seed, and what would make them firmer.
+
+    `more_seeds` is the option of the command that asks for them.
+    """
+    found = []
+    for name in JUDGED_BY:
+        values = {
+            method: {seed: scores[name] for seed, scores in seeds.items() if name in scores}
+            for method, seeds in by_method.items()
+        }
+        if one := verdict(values, SCORES[name]):
+            found.append(one)
+    if not found:
+        return []
+    lines = [one.text for one in found]
+    if found[0].seeds == 1:
+        lines.append(f"One seed cannot tell whether that is more than chance: add {more_seeds}.")
+    elif not all(one.certain for one in found):
+        lines.append(f"More seeds narrow the intervals: {more_seeds}.")
+    return lines
+
+
+def _central(summary: Mapping[str, Any]) -> Mapping[str, float]:
+    return _by_samples((summary.get("final") or {}).get("test"))
+
+
+def _at_clients(summary: Mapping[str, Any]) -> Mapping[str, float]:
+    """The scores on the clients' test parts: of personal models where there are any."""
+    personal = _by_samples((summary.get("personal") or {}).get(PLACES["pm"]))
+    return personal or _by_samples((summary.get("final") or {}).get(PLACES["gm"]))
+
+
+def _by_samples(ways: Mapping[str, Any] | None) -> Mapping[str, float]:
+    known = ways or {}
+    scores: Mapping[str, float] = known.get("mc") or known.get("mean") or {}
+    return scores
+
+
+def _named(score: Score) -> str:
+    return "accuracy" if score.name == "accuracy" else score.label

@@ -1,0 +1,82 @@
+"""Who won, and whether the seeds allow to say so."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from fedivon_app.core.scores import SCORES
+from fedivon_app.runs.winner import closing_lines, verdict
+
+ACCURACY = SCORES["accuracy"]
+NLL = SCORES["nll"]
+
+
+def test_differences_are_paired_by_seed():
+    """The seeds differ by far more than the methods do, which pairs do not see."""
+    level = {0: 0.5, 1: 0.7, 2: 0.9}
+    values = {"a": level, "b": {s: v + 0.01 + 0.001 * s for s, v in level.items()}}
+    found = verdict(values, ACCURACY)
+    assert found.best == "b" and found.certain and found.seeds == 3
+    difference = [0.01, 0.011, 0.012]
+    expected = stats.ttest_1samp(difference, 0).confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
+    assert "b is ahead of a by 1.10 points" in found.text and "seeds allow to say so" in found.text
+
+
+def test_lower_is_better_for_nll_and_chance_is_called_so():
+    values = {"a": {0: 1.0, 1: 1.2}, "b": {0: 0.9, 1: 1.25}}
+    found = verdict(values, NLL)
+    assert found.best == "b" and not found.certain and found.low < 0 < found.high
+    assert "do not allow to say so" in found.text
+
+
+def test_against_several_every_interval_is_wider():
+    rng = np.random.default_rng(0)
+    a = dict(enumerate(0.8 + 0.001 * rng.normal(size=4)))
+    others = {
+        name: {s: a[s] - d for s, d in enumerate(differences)}
+        for name, differences in {
+            "b": [0.01, 0.012, 0.011, 0.013],
+            "c": [0.05, 0.051, 0.052, 0.05],
+            "d": [0.1, -0.02, 0.1, 0.09],
+        }.items()
+    }
+    alone = verdict({"a": a, "b": others["b"]}, ACCURACY)
+    among = verdict({"a": a, "b": others["b"], "c": others["c"]}, ACCURACY)
+    assert alone.certain and among.certain and among.low < alone.low
+    assert not verdict({"a": a, **others}, ACCURACY).certain  # d may be as good
+
+
+def summary(strategy, seed, accuracy, *, experiment="demo", part="final", place="test"):
+    scores = {"accuracy": accuracy, "nll": 1 - accuracy}
+    return {
+        "experiment": experiment,
+        "strategy": strategy,
+        "seed": seed,
+        "final": None,
+        part: {place: {"mean": scores}},
+    }
+
+
+def test_one_seed_cannot_tell_and_says_so():
+    lines = closing_lines([summary("a", 0, 0.5), summary("b", 0, 0.6)])
+    assert lines[0] == "By accuracy, b is ahead of a by 10.00 points, under one seed."
+    assert lines[-1].startswith("One seed cannot tell")
+    assert closing_lines([summary("a", 0, 0.5), summary("a", 1, 0.6)]) == []
+    assert closing_lines([]) == []
+    other = summary("b", 0, 0.6, experiment="other")
+    assert closing_lines([summary("a", 0, 0.5), other]) == []
+
+
+def test_a_method_without_a_global_model_is_compared_at_the_clients():
+    shared = summary("a", 0, 0.5)
+    shared["final"]["clients_before_training"] = {"mean": {"accuracy": 0.4, "nll": 0.6}}
+    personal = summary("b", 0, 0.9, part="personal", place="clients_after_training")
+    first, *_ = closing_lines([shared, personal])
+    assert "b is ahead of a by 50.00 points" in first
+
+
+def test_only_seeds_that_all_have_are_counted():
+    values = {"a": {0: 0.5, 1: 0.5, 7: 0.0}, "b": {0: 0.5, 1: 0.5, 8: 1.0}}
+    found = verdict(values, ACCURACY)
+    assert found.seeds == 2 and "are level" in found.text
