@@ -17,6 +17,7 @@ from fedivon_app.core import heap
 from fedivon_app.core.codec import Raw
 from fedivon_app.core.errors import FedIvonError, Refused, SettingsError
 from fedivon_app.core.instructions import Instructions
+from fedivon_app.core.secure import columns
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.core.text import one_line
 from fedivon_app.datasets.node_data import partition_of
@@ -76,12 +77,13 @@ def query(message: Message, context: Context) -> Message:
 
     What keeps this node from working is told, not raised, so that the server can name it.
     """
-    if asked := secure_client.Asked.of(message):
+    asked = secure_client.Asked.of(message)
+    if "config" in message.content and _config(message).get("ask") == COLUMN_SUMS:
+        return _column_sums(message, context, asked)
+    if asked:
         _tell(context, "%s: %s", asked.session, asked.stage)
         return secure_client.answer(asked, message, context)
     node = context.node_config
-    if _config(message).get("ask") == COLUMN_SUMS:
-        return _column_sums(message, context)
     properties: dict[str, Any] = {
         "partition-id": int(node.get("partition-id", 0)),
         "name": str(node.get("name", "")),
@@ -99,10 +101,19 @@ def query(message: Message, context: Context) -> Message:
     return Message(RecordDict({"properties": ConfigRecord(properties)}), reply_to=message)
 
 
-def _column_sums(message: Message, context: Context) -> Message:
+def _column_sums(message: Message, context: Context, asked: secure_client.Asked | None) -> Message:
     """Tell the sums from which all clients' mean and deviation of every column follow."""
-    sums = _client(_config(message), context).column_sums().vector
-    _tell(context, "tells the sums of %d columns", len(sums) // 3)
+    config = _config(message)
+    client = _client(config, context)
+    _check_open(context, config, asked, secure=client.settings.privacy.secure_aggregation)
+    own = secure_client.opened(asked, context, _folder(client, config))
+    sums = client.column_sums().vector
+    if asked and own:
+        _tell(context, "sends the sums of its columns masked, among %d sites", len(own.roster.keys))
+        layout = columns.layout(len(sums), clients=len(own.roster.keys))
+        content = secure_client.masked(asked, own, layout, columns.part(sums), context)
+        return Message(content, reply_to=message)
+    _tell(context, "tells the sums of its columns")
     record = ArrayRecord({"sums": Array(sums)})
     return Message(RecordDict({"sums": record}), reply_to=message)
 

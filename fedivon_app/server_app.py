@@ -81,7 +81,7 @@ def do_rounds(grid: Grid, opened: Opened, trackers: Trackers | None = None) -> N
         run.folder,
     )
     kept = model_facts(run) if opened.checkpoint else None
-    agreed = agree(grid, settings, prepare(settings), kept)
+    agreed = agree(grid, settings, prepare(settings), kept, run.folder)
     prepared = agreed.prepared
     data = prepared.data
     run.write("model.json", json.dumps(data.facts) + "\n")

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
+from math import prod
+from pathlib import Path
 
 import numpy as np
-from flwr.app import ArrayRecord, Message, MessageType
+from flwr.app import ArrayRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from fedivon_app.core.errors import BadReply, DataError, RunError, SettingsError
 from fedivon_app.core.instructions import Instructions
+from fedivon_app.core.secure import columns
+from fedivon_app.core.secure.messages import Session
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.core.standardise import ColumnSums, Standard
 from fedivon_app.datasets.loading import is_standardised
@@ -19,6 +23,7 @@ from fedivon_app.strategies.messages import COLUMN_SUMS, Contents
 from fedivon_app.strategies.receive import gather
 from fedivon_app.strategies.replies import reason, record_of
 from fedivon_app.strategies.roll_call import RollCall
+from fedivon_app.strategies.secure_sum import SECURE, SecureSum
 
 log = logging.getLogger("fedivon")
 NAMED = 5  # columns at most that a line names
@@ -33,7 +38,11 @@ class Agreed:
 
 
 def agree(
-    grid: Grid, settings: AnySettings, prepared: Preparation, kept: ServerData | None
+    grid: Grid,
+    settings: AnySettings,
+    prepared: Preparation,
+    kept: ServerData | None,
+    folder: Path,
 ) -> Agreed:
     """Return what a run starts with, with what its inputs are standardised by, if they are.
 
@@ -56,15 +65,20 @@ def agree(
         missing = kept.missing if kept else {}
         known = replace(data, standard=standard, class_weights=weights, missing=missing)
         return Agreed(replace(prepared, data=known))
-    if settings.privacy.secure_aggregation:
-        raise SettingsError(
-            "privacy.secure_aggregation is on, and the sums of the columns would be sent in the "
-            "open: give means and deviations by data.standard, and class weights as a list"
-        )
     contents = Contents(with_facts(settings, data))
     roll_call = RollCall(settings, prepared.architecture)
     roll_call.assemble(grid, contents(Instructions(round=0)))
-    sums = ColumnSums.from_vector(_total(grid, roll_call, contents, settings), data.num_classes)
+    shared = settings.run.client_state == "run"
+    told = Instructions(
+        round=0, run=folder.name, client_state=str(folder / "clients") if shared else None
+    )
+    question = contents(told, ask=COLUMN_SUMS)
+    if settings.privacy.secure_aggregation:
+        size = 3 * (prod(data.shape) + regression) + data.num_classes + 1
+        total = _secure_total(grid, roll_call, question, settings, run=folder.name, size=size)
+    else:
+        total = _total(grid, roll_call, question, settings)
+    sums = ColumnSums.from_vector(total, data.num_classes)
     if standard is None and (scaled or regression):
         standard = _standard(sums, data, scaled=scaled, regression=regression)
     known = replace(
@@ -102,13 +116,41 @@ def _missing(sums: ColumnSums, data: ServerData) -> dict[str, int]:
     return found
 
 
+def _secure_total(
+    grid: Grid,
+    roll_call: RollCall,
+    question: RecordDict,
+    settings: AnySettings,
+    *,
+    run: str,
+    size: int,
+) -> np.ndarray:
+    """Return the same sum by secure aggregation: no client's own vector is seen."""
+    nodes = roll_call.nodes
+    session = Session(run=run, round=1, what="columns")
+    now = SecureSum(grid, session, list(nodes.values()), settings.server)
+    now.begin()
+    messages = []
+    for partition in now.boxes:
+        content = RecordDict(dict(question))
+        content[SECURE] = now.record(partition)
+        messages.append(Message(content, nodes[partition].node_id, MessageType.QUERY))
+    replies = gather(grid, messages, settings.server.round_timeout)
+    summed = now.end(replies, columns.layout(size, now.clients))
+    if now.dropped:
+        who = ", ".join(f"{nodes[p]} ({why})" for p, why in now.dropped.items())
+        raise RunError(f"no sums of columns came from {who}")
+    if summed.clipped:
+        raise RunError("the sums of some column are beyond 2^64: give it in a larger unit")
+    return columns.read(summed.values)
+
+
 def _total(
-    grid: Grid, roll_call: RollCall, contents: Contents, settings: AnySettings
+    grid: Grid, roll_call: RollCall, question: RecordDict, settings: AnySettings
 ) -> np.ndarray:
     """Return the sum of all clients' vectors; a run does not begin without one of them."""
-    content = contents(Instructions(round=0), ask=COLUMN_SUMS)
     nodes = {node.node_id: node for node in roll_call.nodes.values()}
-    messages = [Message(content, node_id, MessageType.QUERY) for node_id in sorted(nodes)]
+    messages = [Message(question, node_id, MessageType.QUERY) for node_id in sorted(nodes)]
     vectors: dict[int, np.ndarray] = {}
     for reply in gather(grid, messages, settings.server.round_timeout):
         node = nodes.get(reply.metadata.src_node_id)

@@ -152,6 +152,28 @@ def test_sites_with_tables_of_their_own_agree(tables, tmp_path, monkeypatch):
     assert facts(Run.open(run.folder))["standard"] == known["standard"]
 
 
+def test_secure_aggregation_gives_the_same_standard_and_sites_refuse_to_tell_their_own(
+    tables, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(server_app, "write_report", lambda run: None)
+    words = ["data.source=nodes", "data.clients=3", *FORMAT, "rounds=1", "client.epochs=1"]
+    words += ["client.class_weights=balanced"]
+    known = [
+        facts(made(tmp_path / name, [*words, f"privacy.secure_aggregation={name}"], grid))
+        for name, grid in (("true", sites_grid(tables)), ("false", sites_grid(tables)))
+    ]
+    for key in ("mean", "deviation"):
+        found = known[0]["standard"][key]
+        np.testing.assert_allclose(found, known[1]["standard"][key], rtol=1e-12)
+    assert known[0]["missing"] == known[1]["missing"]
+    np.testing.assert_allclose(known[0]["class_weights"], known[1]["class_weights"])
+    cautious = sites_grid(tables)
+    for context in cautious.contexts.values():
+        context.node_config["smallest-cohort"] = 3
+    with pytest.raises(RunError, match="in the open: set privacy.secure_aggregation=true"):
+        made(tmp_path / "open", words, cautious)
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [
