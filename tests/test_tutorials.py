@@ -1,49 +1,69 @@
-"""The tutorials, command by command, in one process and an empty folder."""
+"""Tutorials do what they say: every page is followed, block by block, as tests/tutorial.py has it.
 
-import glob
+What three-sites.md says takes processes that stay; tests/e2e/test_three_sites.py follows it.
+"""
+
+from pathlib import Path
 
 import pytest
 
-from fedivon_app.cli.main import main
-from tests.documents import ROOT, blocks, commands, read
-from tests.one_process import in_one_process
+from tests.documents import TUTORIALS, read
+from tests.tutorial import Reader, alike, typed
 
-TUTORIALS = ROOT / "docs" / "tutorials"
+PAGES = [page for page in TUTORIALS if page.stem != "three-sites"]
+LEFT = {
+    "first-run": ["labels.png", "runs/*-fedivon/report.html"],
+    "your-model": ["runs/*-fedivon/summary.json"],
+    "compare": ["comparison/*.html", "table.tex", "table.csv", "curves.pdf"],
+    "your-csv": ["table-labels.png", "runs/*-fedivon/summary.json", "own/model.json"],
+    "add-a-method": ["runs/*-mymethod.fedavgm-METHOD/summary.json"],
+}
 
 
-def expanded(words):
-    """What a shell would make of the words."""
-    return [found for word in words for found in (sorted(glob.glob(word)) or [word])]
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_it_can_be_followed(page, tmp_path, monkeypatch):
+    followed = list(typed(page, monkeypatch, tmp_path))
+    assert any(block.language == "bash" for block, _ in followed)
+    assert all(any(tmp_path.glob(pattern)) for pattern in LEFT.get(page.stem, []))
 
 
-def test_your_csv(tmp_path, monkeypatch, capsys):
+def test_all_of_them_are_known():
+    assert {*LEFT} <= {page.stem for page in PAGES}
+
+
+# The one who follows.
+
+
+def test_a_quoted_line_may_differ_in_digits_and_dates_alone():
+    quoted = "runs/20261118-103803-demo  seed 0  91.55  0.0130"
+    assert alike(quoted, "runs/20270101-000000-demo seed 0    90.99  0.0210")
+    assert not alike(quoted, "runs/20261118-103803-demo  seed 1  91.55  0.0130")
+    assert not alike(quoted, "runs/20261118-103803-demo  seed 0  71.55  0.0130")
+    assert not alike(quoted, "runs/20261118-103803-other  seed 0  91.55  0.0130")
+
+
+@pytest.mark.parametrize(
+    ("page", "complaint"),
+    [
+        ("```bash\necho yes\n```\n```text\nno\n```\n", "'no'.* is not in\nyes"),
+        ("```bash\nfedivon show nowhere\n```\n", "`fedivon show nowhere` ended with 2"),
+        ("```python\nassert 1 > 2\n```\n", "^$"),
+    ],
+    ids=["another output", "a command that fails", "code that fails"],
+)
+def test_what_goes_wrong_is_noticed(page, complaint, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    in_one_process(monkeypatch)
-    page = TUTORIALS / "your-csv.md"
-    for block in blocks(read(page), "python"):
-        exec(compile(block, str(page), "exec"), {})
-    told = {}
-    for command in commands(page, "fedivon"):
-        if command.in_text:
-            continue
-        assert main(expanded(command.words[1:])) == 0
-        told[command.words[1]] = told.get(command.words[1], "") + capsys.readouterr().out
-    assert "Trier" in told["data"] and "missing:" in told["data"]
-    assert "AUROC" in told["run"] and "Coverage error" in told["run"]
-    lines = told["predict"].splitlines()[2:]
-    assert len(lines) == 569 and {line.split()[1] for line in lines} == {"benign", "malignant"}
-    right = sum(
-        line.split()[1] == row.rsplit(",", 1)[1]
-        for line, row in zip(lines, read(tmp_path / "patients.csv").splitlines()[1:], strict=True)
+    Path("page.md").write_text(page)
+    with pytest.raises(AssertionError, match=complaint):
+        list(Reader(monkeypatch).follow(Path("page.md")))
+
+
+def test_files_are_written_and_lines_that_set_up_are_left_out(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("page.md").write_text(
+        "```python\n# inside/one.py\nONE = 1\n```\n"
+        "```bash\nsource .venv/bin/activate\nfedivon list > listed.txt\n```\n"
     )
-    assert right > 0.95 * 569
-    assert "PM at the mean" in told["personalise"]
-
-
-@pytest.mark.parametrize("name", ["table"])
-def test_a_missing_column_is_told_before_anything_starts(name, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "t.csv").write_text("a,b\n1,x\n2,y\n" * 10)
-    words = ["run", name, "--set", "data.path=t.csv", "data.label_column=diagnosis"]
-    assert main(words) == 2
-    assert "names the column 'diagnosis', which the file does not have" in capsys.readouterr().err
+    list(Reader(monkeypatch).follow(Path("page.md")))
+    assert "ONE = 1" in read(Path("inside/one.py"))
+    assert "no runs" in read(Path("listed.txt")).lower()

@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from fedivon_app.core.attack_settings import AttackSettings
+from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.privacy_settings import PrivacySettings
 from fedivon_app.core.schedule import Schedule, Shape
 from fedivon_app.core.scores import NUMBER_SCORES, chosen_scores
@@ -261,6 +262,13 @@ class ClientSettings(Section):
 
     def initial_precision(self, weights: np.ndarray) -> float | None:
         """Return the precision before round 1, around these weights; None for a point's clients."""
+        return None
+
+    def moved_by(self, posterior: Posterior) -> np.ndarray | None:
+        """Return how far a gradient of 1 moves each weight, at a rate of 1.
+
+        It is None where that is not known beforehand, as with Adam.
+        """
         return None
 
     def before_round_1(self, epochs: int) -> Self:
@@ -576,6 +584,12 @@ class Settings(Section, Generic[C_co, M_co]):
             raise ValueError(
                 f"evaluation.select_by is {evaluation.select_by}, and task {self.task} has no such "
                 f"score: choose from {', '.join(scores)}"
+            )
+        weights = self.client.class_weights
+        if self.privacy.is_private and (self.task == "regression" or weights is not None):
+            raise ValueError(
+                "privacy.epsilon is for the plain cross-entropy of classes: leave out task "
+                "regression and client.class_weights"
             )
         if self.task == "regression" and self.data.label_noise:
             raise ValueError("data.label_noise flips classes, and task is regression")

@@ -15,6 +15,7 @@ from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.flat import Flat
 from fedivon_app.core.likelihood import likelihood_of
 from fedivon_app.core.network import new_network, pick_device
+from fedivon_app.core.noise_width import with_noise_width
 from fedivon_app.core.predict import Moments, predict_moments
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.datasets.scaling import inputs as network_inputs
@@ -72,7 +73,7 @@ class Trained:
         return cls(
             settings=settings,
             flat=flat,
-            payload=saved.payload,
+            payload=with_noise_width(saved.payload, settings, before(run, saved.round)),
             round=saved.round,
             shape=known.shape,
             num_classes=known.num_classes,
@@ -148,6 +149,11 @@ def _numbers_said(moments: Moments) -> list[dict[str, Any]]:
         answer = {"value": value, "low": value - half, "high": value + half}
         said.append(answer | {kind: float(of[row]) for kind, of in uncertainty.items()})
     return said
+
+
+def before(run: Run, server_round: int) -> list[dict[str, Any]]:
+    """Return the records of a run's rounds up to this one."""
+    return [record for record in run.metrics() if record["round"] <= server_round]
 
 
 def model_facts(run: Run) -> ServerData:

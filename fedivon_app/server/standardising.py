@@ -65,6 +65,11 @@ def agree(
         missing = kept.missing if kept else {}
         known = replace(data, standard=standard, class_weights=weights, missing=missing)
         return Agreed(replace(prepared, data=known))
+    if settings.privacy.is_private:
+        raise SettingsError(
+            "privacy.epsilon is set, and sums of the columns have no noise: give means and "
+            "deviations by data.standard, or leave inputs as they are (data.standardise=false)"
+        )
     contents = Contents(with_facts(settings, data))
     roll_call = RollCall(settings, prepared.architecture)
     roll_call.assemble(grid, contents(Instructions(round=0)))

@@ -1,8 +1,8 @@
 """The sums of a table's columns as one secure sum, exact whatever the columns' scales.
 
 A number x is split in three, x = h 2^24 + m 2^-16 + l 2^-16 with whole numbers h and m and
-|l| < 1, all of its sign, each of which keeps to a bound that fixed point needs. The sums of the whole numbers are
-whole, and so are known exactly.
+|l| < 1, all of its sign, each of which keeps to a bound that fixed point needs. The sums of the
+whole numbers are whole, and so are known exactly.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from fedivon_app.report.chapters import (
     learning,
     personal,
     precision,
+    privacy,
     retention,
     runs,
     scores,
@@ -44,6 +45,7 @@ CHAPTERS: tuple[Callable[[PageView], Chapter | None], ...] = (
     attacks.chapter,
     training.chapter,
     precision.chapter,
+    privacy.chapter,
     runs.chapter,
     settings.chapter,
 )
