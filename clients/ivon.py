@@ -109,6 +109,11 @@ class IvonSettings(OptimizerSettings):
             typical = typical_precision(received.known_precision)
         return max(typical / ess - self.weight_decay, 0.0)
 
+    def moved_by(self, posterior: Posterior) -> np.ndarray | None:
+        """Return how far a gradient of 1 moves each weight, at a rate of 1: 1/(h + wd), scaled."""
+        scale = self.hessian_of(posterior, self.ess) + self.weight_decay if self.rescale_lr else 1.0
+        return scale * self.ess / posterior.known_precision
+
 
 Optimizer = TypeVar("Optimizer", bound=OptimizerSettings)
 
@@ -135,6 +140,7 @@ class IvonTrainer(PosteriorClient[Optimizer, M]):
             "debias": client.debias,
             "rescale_lr": client.rescale_lr,
             "antithetic": client.antithetic,
+            "gradient_noise": task.gradient_noise,
             "noise": client.noise,
         }
         return IVON(self.flat.module.parameters(), **(given | options))
@@ -147,7 +153,7 @@ class IvonTrainer(PosteriorClient[Optimizer, M]):
             set_rate(step)
             for _ in range(client.mc_samples):
                 with optimizer.sampled_params(train=True):
-                    task.loss(self.flat.module(inputs), labels).backward()
+                    task.backward(self.flat, inputs, labels)
             optimizer.step()
         return optimizer.posterior()
 

@@ -42,6 +42,7 @@ from fedivon_app.datasets.sources import load
 from fedivon_app.methods import method, settings_of
 from fedivon_app.strategies.aggregation import RULES, aggregate
 from tests.bench_nodes import rounds_of_nodes
+from tests.bench_pfl import beside_pfl, pace_of
 from tests.bench_runs import load_of_rounds, memory_of_rounds, random_pictures, rounds_by_engine
 from tests.bench_training import show_training
 
@@ -325,6 +326,10 @@ def whole_runs(folder: Path) -> None:
     for engine, measured in rounds_by_engine(folder).items():
         times = "   ".join(f"{name} {value:.3g}" for name, value in measured.items())
         print(f"{engine:<10} {times}", flush=True)
+    print("1000 clients of 50 pictures, 50 a round, lenet, two processes each", flush=True)
+    for line in beside_pfl(folder):
+        print(f"{'':<52} {line}", flush=True)
+    print(f"{'':<52} flower  {pace_of(folder, 'flower')}", flush=True)
     for clients in (50, 1000):
         memory = sorted(memory_of_rounds(folder, clients).items())
         line = "   ".join(f"{name} {value}" for name, value in memory)

@@ -23,6 +23,11 @@ With `step_bound` no step moves a coordinate by more than so many of its sigmas 
 the sample. A step divides by h, so that where h is far below hess_init a rate that was fine in the
 beginning throws the mean out of all that the samples have seen; a bound in sigmas grows with
 1/sqrt(h) alone, and is a bound on the divergence from before the step, (m' - m)^2 s / 2.
+
+With `gradient_noise` sigma the gradients are known to have noise N(0, sigma^2) of their own, as
+private ones do. It is independent of epsilon, so that h_hat stays right on average, but its square
+is in the last term of the line for h, which grows by 0.5 (1 - b2)^2 ess sigma^2 a step. That is
+what h_hat is lowered by, over (1 - b2).
 """
 
 from __future__ import annotations
@@ -84,6 +89,7 @@ class IVON(torch.optim.Optimizer):
         rescale_lr: bool = True,
         step_bound: float = inf,
         antithetic: bool = False,
+        gradient_noise: float = 0.0,
         prior: Posterior | None = None,
         dual: tuple[np.ndarray, np.ndarray] | None = None,
         noise: Noise = "torch",
@@ -97,6 +103,7 @@ class IVON(torch.optim.Optimizer):
             "weight_decay": weight_decay,
             "clip_radius": clip_radius,
             "step_bound": step_bound,
+            "gradient_noise": gradient_noise,
         }
         check_options(options | {"mc_samples": mc_samples})
         super().__init__(params, options)
@@ -227,6 +234,7 @@ class IVON(torch.optim.Optimizer):
             prior_mean=None if self._prior_mean is None else self._prior_mean[part],
             v=None if self._v is None else self._v[part],
             u=None if self._u is None else self._u[part],
+            widening=0.5 * (1 - group["beta2"]) * ess * group["gradient_noise"] ** 2,
         )
         move_hessian(at, ess=ess, beta2=group["beta2"])
         at.momentum.lerp_(at.gradient, 1 - group["beta1"])
