@@ -27,6 +27,7 @@ from fedivon_app.core.likelihood import CLASSES, Likelihood
 from fedivon_app.core.network_layers import MonteCarloDropout
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.scores import Score, number_tally_of, tally_of
+from fedivon_app.core.streams import streams_kept
 from fedivon_app.core.tally import Pooled
 from fedivon_app.core.transfer import sent
 
@@ -76,6 +77,16 @@ def has_samples(flat: Flat, posterior: Posterior) -> bool:
     That is weights with a precision, or dropout that is on at prediction.
     """
     return posterior.precision is not None or bool(_dropouts(flat.module))
+
+
+def sampled_weights(
+    posterior: Posterior, seed: int, number: int, *, antithetic: bool = False
+) -> np.ndarray:
+    """Return the weights theta_s of the sample of this number."""
+    if not antithetic:
+        return posterior.sample(np.random.default_rng([seed, number]))
+    drawn = posterior.sample(np.random.default_rng([seed, number // 2]))
+    return 2 * posterior.mean - drawn if number % 2 else drawn
 
 
 def predict_mean(
@@ -234,13 +245,6 @@ class _Draws:
     likelihood: Likelihood = CLASSES
     antithetic: bool = False
 
-    def weights(self, posterior: Posterior, number: int) -> np.ndarray:
-        """Return the weights of a sample."""
-        if not self.antithetic:
-            return posterior.sample(np.random.default_rng([self.seed, number]))
-        drawn = posterior.sample(np.random.default_rng([self.seed, number // 2]))
-        return 2 * posterior.mean - drawn if number % 2 else drawn
-
     def __post_init__(self) -> None:
         if self.seed < 0 or (self.samples_at_once is not None and self.samples_at_once < 1):
             raise ValueError(
@@ -271,7 +275,10 @@ def _sampled(flat: Flat, posterior: Posterior, inputs: Tensor, draws: _Draws) ->
         for dropout in dropouts:
             dropout.train()
         for samples in chunks(draws.num_samples, at_once):
-            drawn = [draws.weights(posterior, s) for s in range(samples.start, samples.stop)]
+            drawn = [
+                sampled_weights(posterior, draws.seed, s, antithetic=draws.antithetic)
+                for s in range(samples.start, samples.stop)
+            ]
             weights = sent(torch.from_numpy(np.stack(drawn)), flat.vector.device)
             for rows in chunks(len(inputs), batch_size):
                 key = [draws.seed, samples.start, rows.start]
@@ -315,9 +322,8 @@ def _dropouts(module: nn.Module) -> list[nn.Module]:
 
 @contextmanager
 def _seeded(key: list[int], device: torch.device) -> Iterator[None]:
-    """Seed torch's generators by the key; afterwards they and the device's are as they were."""
-    others = [] if device.type == "cpu" else [device]
-    with torch.random.fork_rng(devices=others, device_type=device.type):
+    """Seed torch's generators by the key; afterwards they are as they were."""
+    with streams_kept(device):
         torch.manual_seed(int(np.random.SeedSequence(key).generate_state(1)[0]))
         yield
 

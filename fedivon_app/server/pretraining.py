@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
 
 from fedivon_app.clients.base import Carries, LossMeter, PosteriorClient, SoFar
 from fedivon_app.core.codec import Payload
@@ -21,6 +20,7 @@ from fedivon_app.core.metrics import classification
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.predict import point_moments
 from fedivon_app.core.settings import AnySettings
+from fedivon_app.core.streams import streams_kept
 from fedivon_app.datasets.base import Source
 from fedivon_app.datasets.loading import division, own_source
 from fedivon_app.datasets.node_data import Partition
@@ -74,7 +74,7 @@ class Watch:
         """Score what was learned so far, and return whether training goes on."""
         self.epoch += 1
         # Looking on takes none of the random numbers that training would have had.
-        with torch.random.fork_rng():
+        with streams_kept(self.client.device):
             payload = self.payload(so_far)
             accuracy = self.accuracy(payload)
         if accuracy > self.best_accuracy:
