@@ -57,6 +57,7 @@ results: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m tests.bench
+	$(BIN)/python -m tests.bench_secure
 
 compose-test: $(READY)
 	tests/e2e/engine.sh $(BIN)/python -m pytest -rs tests/e2e/test_compose.py

@@ -14,6 +14,7 @@ from fedivon_app.core.codec import Payload
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.search_range import log_range, search
 from fedivon_app.core.settings import ClientSettings, MergeSettings
+from fedivon_app.core.transfer import sent
 
 Batch = tuple[Tensor, Tensor]
 
@@ -114,5 +115,5 @@ def draw(task: Task) -> Batch:
 
     The order of the round's own minibatches stays as it is.
     """
-    rows = torch.randperm(len(task.labels))[: task.batch_size].to(task.labels.device)
+    rows = sent(torch.randperm(len(task.labels))[: task.batch_size], task.labels.device)
     return task.inputs[rows], task.labels[rows]

@@ -1,4 +1,4 @@
-"""Sources that need no file: scikit-learn's digits, and Li et al.'s synthetic data."""
+"""Sources that need no file: scikit-learn's digits and photographs, Li et al.'s synthetic data."""
 
 import numpy as np
 
@@ -6,6 +6,8 @@ from fedivon_app.datasets.base import FIELDS, SUBSETS, Source, real_number, whol
 
 SYNTHETIC_INPUTS = 60
 SYNTHETIC_CLASSES = 10
+PHOTO_PATCH = 32  # pixels of a photograph along a side of a patch
+PHOTO_SIDE = 8  # of a patch, as the digits have it
 
 
 def digits() -> Source:
@@ -28,6 +30,41 @@ def digits() -> Source:
         y_test=y[test],
         num_classes=10,
     )
+
+
+def photos() -> Source:
+    """Return 520 patches of the two photographs that ship with scikit-learn, 8x8 grey.
+
+    They are for a model of the digits to say that it does not know. The photographs, a temple and a
+    flower, are cut into squares of 32x32 pixels, each averaged to 8x8. Every third patch of a
+    photograph is training data, and the others are test data.
+    """
+    from sklearn.datasets import load_sample_images
+
+    patches = [_patches(photo.mean(axis=2)) for photo in load_sample_images().images]
+    x = np.concatenate(patches)
+    y = np.repeat(np.arange(len(patches)), [len(own) for own in patches])
+    train = rank_in_class(y) % 3 == 0
+    return Source(
+        name="photos",
+        x_train=x[train],
+        y_train=y[train],
+        x_test=x[~train],
+        y_test=y[~train],
+        num_classes=len(patches),
+        class_names=("temple", "flower"),
+    )
+
+
+def _patches(photo: np.ndarray) -> np.ndarray:
+    """Return the squares of a grey photograph, row by row; what is left at its edges is dropped."""
+    rows, columns = (length // PHOTO_PATCH for length in photo.shape)
+    pixel = PHOTO_PATCH // PHOTO_SIDE
+    whole = photo[: rows * PHOTO_PATCH, : columns * PHOTO_PATCH]
+    parts = whole.reshape(rows, PHOTO_SIDE, pixel, columns, PHOTO_SIDE, pixel)
+    means: np.ndarray = parts.mean(axis=(2, 5)).transpose(0, 2, 1, 3)
+    patches: np.ndarray = np.rint(means).astype(np.uint8)
+    return patches.reshape(-1, PHOTO_SIDE, PHOTO_SIDE)
 
 
 def rank_in_class(labels: np.ndarray) -> np.ndarray:

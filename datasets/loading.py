@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.settings import DataSettings
+from fedivon_app.core.transfer import sent
 from fedivon_app.datasets.base import Source
 from fedivon_app.datasets.noise import noisy
 from fedivon_app.datasets.own_reader import OFFERED
@@ -34,8 +35,8 @@ def tensors(
     x: np.ndarray, y: np.ndarray, scaling: str, device: torch.device
 ) -> tuple[Tensor, Tensor]:
     """Return rows of a source, inputs and labels, as a network takes them."""
-    labels = torch.from_numpy(np.array(y, np.int64)).to(device)
-    return inputs(x, scaling).to(device), labels
+    labels = torch.from_numpy(np.array(y, np.int64))
+    return sent(inputs(x, scaling), device), sent(labels, device)
 
 
 def classes(data: DataSettings, source: Source) -> int:

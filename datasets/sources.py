@@ -62,6 +62,7 @@ SOURCES: Registry[Reader] = Registry(
     "data source",
     {
         "digits": builtin.digits,
+        "photos": builtin.photos,
         "synthetic": builtin.synthetic,
         "npz": npz.npz,
         "image-folder": image_folder.image_folder,

@@ -14,6 +14,7 @@ from flwr.serverapp import Grid, ServerApp
 from fedivon_app import logs
 from fedivon_app.core.errors import DivergenceError, FedIvonError, RunError
 from fedivon_app.core.settings import AnySettings
+from fedivon_app.federation.shared_nodes import CLIENTS, SharedNodes
 from fedivon_app.report.pages import write_report
 from fedivon_app.runs.folder import Run
 from fedivon_app.runs.status import RunStatus
@@ -21,6 +22,7 @@ from fedivon_app.runs.uncertainty import assess
 from fedivon_app.server.arrivals import ask_again_sooner
 from fedivon_app.server.begin_or_resume import Opened, open_run, rounds_of
 from fedivon_app.server.evaluation import Evaluator
+from fedivon_app.server.lost_workers import outlive_lost_workers
 from fedivon_app.server.recorder import Recorder
 from fedivon_app.server.setup import ServerData, prepare
 from fedivon_app.server.trackers import Trackers
@@ -36,6 +38,9 @@ def main(grid: Grid, context: Context) -> None:
     logs.to_stdout()
     ask_again_sooner()
     run = None
+    if clients := int(context.run_config.get(CLIENTS, 0)):
+        grid = SharedNodes(grid, clients)
+        outlive_lost_workers()
     with ExitStack() as stack:
         try:
             opened = open_run(context.run_config, grid)

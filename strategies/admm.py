@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import ClassVar, TypeVar
 
 import numpy as np
 
 from fedivon_app.core import dense
+from fedivon_app.core.codec import Payload
 from fedivon_app.core.dense import Dense
-from fedivon_app.core.duality import dual_step, reference
+from fedivon_app.core.duality import Dual, Space, coordinates, reference, summed_step
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.merge_settings import (
     AdmmMergeSettings,
@@ -20,9 +22,12 @@ from fedivon_app.core.merge_settings import (
 from fedivon_app.core.network import Architecture
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.settings import ClientSettings, MergeSettings, Settings
-from fedivon_app.strategies.base import Merged, PosteriorStrategy, Round
+from fedivon_app.strategies.base import Merged, PosteriorStrategy, Round, Total, contributed
+from fedivon_app.strategies.summing import Own, Summand
 
 A = TypeVar("A", bound=AdmmMergeSettings)
+Kind = TypeVar("Kind")
+LARGEST = 2.0**30  # of a sum's numbers: precisions grow with the examples, by factors of thousands
 
 
 class DualSums:
@@ -35,7 +40,7 @@ class DualSums:
         self._sums = {name: array for name, array in state.items() if name.startswith("sum_")}
 
     def add(self, name: str, step: np.ndarray) -> None:
-        """Add one client's dual step."""
+        """Add the clients' dual steps of a round."""
         self._sums[f"sum_{name}"] = self._sums.get(f"sum_{name}", 0) + step
 
     def __getitem__(self, name: str) -> np.ndarray:
@@ -52,6 +57,9 @@ class Admm(PosteriorStrategy[A]):
     @property
     def takes_replies_whole(self) -> bool:
         return True
+
+    def total(self, round: Round) -> Total:
+        return contributed(self, round)
 
     def alpha(self, round: Round) -> float:
         """Return the share of prior and duals: 1/(1 + rho K), K being all clients, or as set."""
@@ -73,24 +81,32 @@ class BayesAdmm(Admm[BayesAdmmMergeSettings]):
     def initial(self, mean: np.ndarray) -> Posterior:
         return Posterior(mean, np.full_like(mean, self.settings.merge.prior_precision))
 
-    def merge(self, round: Round) -> Merged:
+    def contribution(self, own: Own, sent: Payload) -> dict[str, np.ndarray]:
+        spaces = spaces_of(self.settings.merge)
+        return named({space: coordinates(own.posterior, space) for space in spaces})
+
+    def summands(self, sent: Payload) -> dict[str, Summand]:
+        natural = Summand(bound=LARGEST, power=-1.0, degree=0, bits=64)
+        found = {"natural": (natural, natural)}
+        mean = Summand(bound=LARGEST, degree=0, bits=64)
+        variance = Summand(bound=LARGEST, power=1.0, degree=0, bits=64)
+        found["expectation"] = (mean, variance)
+        return named({space: found[space] for space in spaces_of(self.settings.merge)})
+
+    def conclude(self, total: Total, round: Round) -> Merged:
         options = self.settings.merge
         previous = round.previous.posterior
         server = reference(previous, options.prior_precision, first=round.first)
         sums = DualSums(round.state)
-        precision = np.zeros(len(previous))
-        shift = np.zeros(len(previous))
-        for reply in round.replies:
-            posterior = reply.posterior
-            v, u = dual_step(posterior, server, options.dual_step, options.dual_space)
-            sums.add("v", v)
-            sums.add("u", u)
-            own = posterior.known_precision.astype(np.float64)
-            precision += own / len(round.replies)
-            shift += own * posterior.mean / len(round.replies)
+        own = pair(total.sums, options.dual_space)
+        v, u = summed_step(own, total.count, server, options.dual_step, options.dual_space)
+        sums.add("v", v)
+        sums.add("u", u)
+        shift, precision = pair(total.sums, "natural")
         alpha = self.alpha(round)
-        precision = (1 - alpha) * precision + alpha * (options.prior_precision + sums["u"])
-        shift = (1 - alpha) * shift + alpha * sums["v"]
+        kept = (1 - alpha) / total.count
+        precision = kept * precision + alpha * (options.prior_precision + sums["u"])
+        shift = kept * shift + alpha * sums["v"]
         low = precision < options.smallest_precision
         precision[low] = options.smallest_precision
         return Merged(
@@ -134,19 +150,54 @@ class FullBayesAdmm(Admm[FullBayesAdmmMergeSettings]):
             )
         return Dense.isotropic(len(mean), options.prior_precision)
 
-    def merge(self, round: Round) -> Merged:
+    def contribution(self, own: Own, sent: Payload) -> dict[str, np.ndarray]:
+        posterior = full(own.posterior)
+        spaces = spaces_of(self.settings.merge)
+        return named({space: dense.coordinates(posterior, space) for space in spaces})
+
+    def summands(self, sent: Payload) -> dict[str, Summand]:
+        vector = Summand(bound=LARGEST, degree=0, bits=64)
+        matrix = replace(vector, size=len(sent.posterior) ** 2)
+        spaces = spaces_of(self.settings.merge)
+        return named({space: (vector, matrix) for space in spaces})
+
+    def conclude(self, total: Total, round: Round) -> Merged:
         options = self.settings.merge
         server = full(round.previous.posterior)
-        posteriors = [full(reply.posterior) for reply in round.replies]
+        size = len(server)
+        pairs = {
+            space: (total.sums[f"{space}.0"], total.sums[f"{space}.1"].reshape(size, size))
+            for space in spaces_of(options)
+        }
         sums = DualSums(round.state)
-        for own in posteriors:
-            v, matrix = dense.dual_step(own, server, options.dual_step, options.dual_space)
-            sums.add("v", v)
-            sums.add("V", matrix)
-        merged, floored = dense.merge(
-            posteriors, (sums["v"], sums["V"]), options.prior_precision, self.alpha(round)
+        v, matrix = dense.summed_step(
+            pairs[options.dual_space], total.count, server, options.dual_step, options.dual_space
+        )
+        sums.add("v", v)
+        sums.add("V", matrix)
+        merged, floored = dense.merge_sums(
+            pairs["natural"],
+            total.count,
+            duals=(sums["v"], sums["V"]),
+            delta=options.prior_precision,
+            alpha=self.alpha(round),
         )
         return Merged(merged, state=sums.state(), notes={"floored_precisions": floored})
+
+
+def spaces_of(options: BayesAdmmMergeSettings | FullBayesAdmmMergeSettings) -> list[Space]:
+    """Return the spaces in which posteriors are summed: the natural one, and that of the duals."""
+    return ["natural"] if options.dual_space == "natural" else ["natural", "expectation"]
+
+
+def named(pairs: Mapping[Space, tuple[Kind, Kind]]) -> dict[str, Kind]:
+    """Return what there is of both coordinates of each space, by name."""
+    return {f"{space}.{k}": one for space, both in pairs.items() for k, one in enumerate(both)}
+
+
+def pair(sums: Mapping[str, np.ndarray], space: Space) -> Dual:
+    """Return the sums of both coordinates of a space."""
+    return sums[f"{space}.0"], sums[f"{space}.1"]
 
 
 def full(posterior: Posterior) -> Dense:
@@ -166,15 +217,18 @@ class FedAdmm(Admm[FedAdmmMergeSettings]):
 
     settings_type: ClassVar[type[MergeSettings]] = FedAdmmMergeSettings
 
-    def merge(self, round: Round) -> Merged:
+    def contribution(self, own: Own, sent: Payload) -> dict[str, np.ndarray]:
+        return {"change": own.posterior.mean.astype(np.float64) - sent.posterior.mean}
+
+    def summands(self, sent: Payload) -> dict[str, Summand]:
+        return {"change": Summand(bound=2.0**20, degree=0, bits=64)}
+
+    def conclude(self, total: Total, round: Round) -> Merged:
         options = self.settings.merge
-        server = round.previous.posterior.mean
+        change = total.sums["change"]
+        mean = round.previous.posterior.mean + change / total.count
         sums = DualSums(round.state)
-        mean = np.zeros(len(server))
-        for reply in round.replies:
-            own = reply.posterior.mean.astype(np.float64)
-            mean += own / len(round.replies)
-            sums.add("v", options.dual_step * (own - server))
+        sums.add("v", options.dual_step * change)
         if options.alpha is not None:
             point = (1 - options.alpha) * mean + options.alpha * sums["v"] / options.prior_precision
         else:

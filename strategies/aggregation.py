@@ -7,15 +7,17 @@ those of Fischer et al. 2024, section 2.5.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.registry import Registry
+from fedivon_app.strategies.rule import Pair, Start, SumRule
+from fedivon_app.strategies.rule import Rule as Rule  # others build on this name
+from fedivon_app.strategies.summing import Summand
 
 _BLOCK = (
     1 << 15
@@ -23,67 +25,25 @@ _BLOCK = (
 
 
 Weights = Sequence[float] | np.ndarray  # one for each client, with sum 1
-Start = Literal["posterior", "mean"]  # where a round of IVON's clients begins
+Sums = Mapping[str, np.ndarray]
+SUMS = ("first", "second")  # the names of a rule's sums; of points there is the first alone
 
 
-class Rule(ABC):
-    """A merge in the making, which is given the clients' posteriors one after another, in blocks.
-
-    `weighted` tells whether the weights have a say, `takes_points` whether posteriors without a
-    precision can be merged, `averages` whether the merged mean is the weighted average of the
-    means. `start` is where IVON's clients start unless the settings tell: with
-    `posterior` the precisions of some rules grow or shrink from round to round.
-    """
-
-    weighted: ClassVar[bool] = True
-    takes_points: ClassVar[bool] = False
-    averages: ClassVar[bool] = False
-    start: ClassVar[Start] = "mean"
-
-    def __init__(self, size: int, weights: np.ndarray, previous: Posterior | None):
-        self.first_sum = np.zeros(size)
-        self.second_sum = np.zeros(size)
-        self.weights = weights
-        self.previous = previous
-
-    @property
-    def kept_coordinates(self) -> int | None:
-        """Return how many coordinates stayed as they were; None for a rule that merges all."""
-        return None
-
-    @abstractmethod
-    def add(self, part: slice, weight: float, mean: np.ndarray, precision: np.ndarray) -> None:
-        """Take in one block of one client's posterior."""
-
-    @abstractmethod
-    def finish(self) -> Posterior:
-        """Return the merged posterior."""
-
-    def add_point(self, part: slice, weight: float, mean: np.ndarray) -> None:
-        """Take in one block of one client's point; for rules that take points."""
-        raise TypeError(f"{type(self).__name__} merges posteriors, not points")
-
-    def finish_point(self) -> Posterior:
-        """Return the merged point; for rules that take points."""
-        raise TypeError(f"{type(self).__name__} merges posteriors, not points")
-
-
-class Product(Rule):
+class Product(SumRule):
     """The product of the Gaussians to the powers w_k (Pal et al. 2025, Eq. 15, 16).
 
     s = sum w s_k, mu = sum w s_k mu_k / s.
     """
 
     start: ClassVar[Start] = "posterior"
+    summands = (Summand(bound=256.0, power=-1.0), Summand(power=-1.0))
 
-    def add(self, part: slice, weight: float, mean: np.ndarray, precision: np.ndarray) -> None:
+    def contribute(self, weight: float, mean: np.ndarray, precision: np.ndarray) -> Pair:
         weighted = np.multiply(precision, weight, dtype=np.float64)
-        self.first_sum[part] += weighted
-        self.second_sum[part] += np.multiply(weighted, mean, out=weighted)
+        return weighted, weighted * mean
 
-    def finish(self) -> Posterior:
-        precision = self.first_sum
-        return Posterior(np.divide(self.second_sum, precision, out=self.second_sum), precision)
+    def conclude(self, first: np.ndarray, second: np.ndarray) -> Pair:
+        return np.divide(second, first, out=second), first
 
 
 class WeightedConflation(Product):
@@ -94,10 +54,9 @@ class WeightedConflation(Product):
 
     start: ClassVar[Start] = "mean"
 
-    def finish(self) -> Posterior:
-        precision = self.first_sum
-        mean = np.divide(self.second_sum, precision, out=self.second_sum)
-        return Posterior(mean, np.divide(precision, self.weights.max(), out=precision))
+    def conclude(self, first: np.ndarray, second: np.ndarray) -> Pair:
+        mean, precision = super().conclude(first, second)
+        return mean, np.divide(precision, self.weights.max(), out=precision)
 
 
 class Conflation(Product):
@@ -108,9 +67,10 @@ class Conflation(Product):
 
     weighted = False
     start: ClassVar[Start] = "mean"
+    summands = (Summand(bound=256.0, power=-1.0, degree=0), Summand(power=-1.0, degree=0))
 
-    def add(self, part: slice, weight: float, mean: np.ndarray, precision: np.ndarray) -> None:
-        super().add(part, weight=1.0, mean=mean, precision=precision)
+    def contribute(self, weight: float, mean: np.ndarray, precision: np.ndarray) -> Pair:
+        return super().contribute(1.0, mean, precision)
 
 
 class DistributedWeightConsolidation(Conflation):
@@ -121,6 +81,10 @@ class DistributedWeightConsolidation(Conflation):
     """
 
     start: ClassVar[Start] = "posterior"
+    summands = (
+        Summand(bound=256.0, power=-1.0, degree=0),
+        Summand(bound=16.0, power=-1.0, degree=0),  # rounding is not averaged here, but adds up
+    )
     _kept = 0
 
     @property
@@ -128,13 +92,13 @@ class DistributedWeightConsolidation(Conflation):
         """Return how many coordinates had no positive precision and stayed as they were."""
         return self._kept
 
-    def finish(self) -> Posterior:
+    def conclude(self, first: np.ndarray, second: np.ndarray) -> Pair:
         if self.previous is None or self.previous.precision is None:
             raise ValueError(
                 "the rule dwc needs the server's posterior of the round before, with a precision"
             )
-        precision = self.first_sum
-        mean = self.second_sum
+        precision = first
+        mean = second
         start = np.multiply(self.previous.precision, len(self.weights) - 1, dtype=np.float64)
         precision -= start
         mean -= np.multiply(start, self.previous.mean, out=start)
@@ -143,47 +107,51 @@ class DistributedWeightConsolidation(Conflation):
         mean[lost] = self.previous.mean[lost]
         precision[lost] = self.previous.precision[lost]
         np.divide(mean, precision, out=mean, where=~lost)
-        return Posterior(mean, precision)
+        return mean, precision
 
 
-class NaiveWeightedAverage(Rule):
+class NaiveWeightedAverage(SumRule):
     """FedAvg's mean, and the same for variances (Eq. 10): mu = sum w mu_k, var = sum w var_k."""
 
     takes_points = True
     averages = True
     start: ClassVar[Start] = "posterior"
+    summands = (Summand(), Summand(bound=256.0, power=1.0))
 
-    def add(self, part: slice, weight: float, mean: np.ndarray, precision: np.ndarray) -> None:
-        self.add_point(part, weight, mean)
-        self.second_sum[part] += np.divide(weight, precision, dtype=np.float64)
+    def contribute(self, weight: float, mean: np.ndarray, precision: np.ndarray) -> Pair:
+        return (
+            self.contribute_point(weight, mean),
+            np.divide(weight, precision, dtype=np.float64),
+        )
 
-    def finish(self) -> Posterior:
-        return Posterior(self.first_sum, np.reciprocal(self.second_sum, out=self.second_sum))
+    def conclude(self, first: np.ndarray, second: np.ndarray) -> Pair:
+        return first, np.reciprocal(second, out=second)
 
-    def add_point(self, part: slice, weight: float, mean: np.ndarray) -> None:
-        self.first_sum[part] += np.multiply(mean, weight, dtype=np.float64)
-
-    def finish_point(self) -> Posterior:
-        return Posterior(self.first_sum)
+    def contribute_point(self, weight: float, mean: np.ndarray) -> np.ndarray:
+        weighted: np.ndarray = np.multiply(mean, weight, dtype=np.float64)
+        return weighted
 
 
-class WeightedSum(Rule):
+class WeightedSum(SumRule):
     """The sum of the independent Gaussian variables w_k theta_k (Eq. 11).
 
     mu = sum w mu_k, var = sum w^2 var_k.
     """
 
     averages = True
+    summands = (Summand(), Summand(bound=256.0, power=1.0, degree=2))
 
-    def add(self, part: slice, weight: float, mean: np.ndarray, precision: np.ndarray) -> None:
-        self.first_sum[part] += np.multiply(mean, weight, dtype=np.float64)
-        self.second_sum[part] += np.divide(weight * weight, precision, dtype=np.float64)
+    def contribute(self, weight: float, mean: np.ndarray, precision: np.ndarray) -> Pair:
+        return (
+            np.multiply(mean, weight, dtype=np.float64),
+            np.divide(weight * weight, precision, dtype=np.float64),
+        )
 
-    def finish(self) -> Posterior:
-        return Posterior(self.first_sum, np.reciprocal(self.second_sum, out=self.second_sum))
+    def conclude(self, first: np.ndarray, second: np.ndarray) -> Pair:
+        return first, np.reciprocal(second, out=second)
 
 
-class WassersteinBarycenter(Rule):
+class WassersteinBarycenter(SumRule):
     """The Gaussian that is nearest to the clients' in the weighted squares of the W2 distance.
 
     For diagonal Gaussians W2^2 = sum (mu - mu_k)^2 + (sigma - sigma_k)^2, so that mu = sum w mu_k
@@ -192,17 +160,19 @@ class WassersteinBarycenter(Rule):
 
     averages = True
     start: ClassVar[Start] = "posterior"
+    summands = (Summand(), Summand(bound=256.0, power=0.5))
 
-    def add(self, part: slice, weight: float, mean: np.ndarray, precision: np.ndarray) -> None:
-        self.first_sum[part] += np.multiply(mean, weight, dtype=np.float64)
-        self.second_sum[part] += weight / np.sqrt(precision, dtype=np.float64)
+    def contribute(self, weight: float, mean: np.ndarray, precision: np.ndarray) -> Pair:
+        return (
+            np.multiply(mean, weight, dtype=np.float64),
+            weight / np.sqrt(precision, dtype=np.float64),
+        )
 
-    def finish(self) -> Posterior:
-        sigma = self.second_sum
-        return Posterior(self.first_sum, np.reciprocal(np.square(sigma, out=sigma), out=sigma))
+    def conclude(self, first: np.ndarray, second: np.ndarray) -> Pair:
+        return first, np.reciprocal(np.square(second, out=second), out=second)
 
 
-class LinearPool(Rule):
+class LinearPool(SumRule):
     """The mean and variance of the mixture of the clients (Eq. 13, 14).
 
     mu = sum w mu_k, var = sum w (var_k + (mu_k - mu)^2). Means are summed as differences to the
@@ -210,27 +180,27 @@ class LinearPool(Rule):
     """
 
     averages = True
+    summands = (Summand(), Summand(bound=2.0**30, power=1.0, bits=64))  # squares, in sigmas
 
     def __init__(self, size: int, weights: np.ndarray, previous: Posterior | None):
         super().__init__(size, weights, previous)
-        self.origin = np.zeros(size)
+        self.first_mean = np.zeros(size)
+        self.origin = self.first_mean
         self.seen = 0
 
     def add(self, part: slice, weight: float, mean: np.ndarray, precision: np.ndarray) -> None:
-        if self.seen < len(self.origin):  # the blocks of the first client
-            self.origin[part] = mean
+        if self.seen < len(self.first_mean):  # the blocks of the first client
+            self.first_mean[part] = mean
             self.seen += len(mean)
-        difference = mean - self.origin[part]
-        variance = 1 / precision.astype(np.float64)
-        self.first_sum[part] += weight * difference
-        self.second_sum[part] += weight * (variance + np.square(difference))
+        super().add(part, weight, mean=mean - self.first_mean[part], precision=precision)
 
-    def finish(self) -> Posterior:
-        difference = self.first_sum
-        variance = self.second_sum
-        variance -= np.square(difference)
-        mean = np.add(self.origin, difference, out=difference)
-        return Posterior(mean, np.reciprocal(variance, out=variance))
+    def contribute(self, weight: float, mean: np.ndarray, precision: np.ndarray) -> Pair:
+        variance = 1 / precision.astype(np.float64)
+        return weight * mean, weight * (variance + np.square(mean))
+
+    def conclude(self, first: np.ndarray, second: np.ndarray) -> Pair:
+        second -= np.square(first)
+        return first, np.reciprocal(second, out=second)
 
 
 RULES: Registry[type[Rule]] = Registry(
@@ -272,6 +242,26 @@ def aggregate_noting(
     rule: str, posteriors: Iterable[Posterior], weights: Weights, previous: Posterior | None = None
 ) -> Aggregated:
     """Return the same, with how many coordinates the rule could not merge and kept."""
+    return taken_in(rule, posteriors, weights, previous).result()
+
+
+@dataclass(frozen=True, eq=False)
+class TakenIn:
+    """A rule that has been given all clients; `of_points` tells that they had no precisions."""
+
+    rule: Rule
+    of_points: bool
+
+    def result(self) -> Aggregated:
+        """Return what the rule makes of them."""
+        merged = self.rule.finish_point() if self.of_points else self.rule.finish()
+        return Aggregated(merged, self.rule.kept_coordinates)
+
+
+def taken_in(
+    rule: str, posteriors: Iterable[Posterior], weights: Weights, previous: Posterior | None = None
+) -> TakenIn:
+    """Return the rule of this name or import path, given the posteriors one after another."""
     kind = RULES.find(rule)
     shares = np.asarray(weights, np.float64)
     valid = np.isfinite(shares).all() and (shares >= 0).all() and abs(shares.sum() - 1) < 1e-6
@@ -298,8 +288,29 @@ def aggregate_noting(
             )
         _add(merge, weight, posterior)
     assert merge is not None  # there is at least one weight, and so one posterior
-    merged = merge.finish_point() if first.precision is None else merge.finish()
-    return Aggregated(merged, merge.kept_coordinates)
+    return TakenIn(merge, of_points=first.precision is None)
+
+
+def contribution(rule: type[SumRule], weight: float, own: Posterior, origin: np.ndarray) -> Sums:
+    """Return what one client adds to the sums of a rule, with means as differences to an origin."""
+    merge = rule(0, np.array([weight]), None)
+    mean = own.mean.astype(np.float64) - origin
+    if own.precision is None:
+        return {SUMS[0]: merge.contribute_point(weight, mean)}
+    return dict(zip(SUMS, merge.contribute(weight, mean, own.precision), strict=True))
+
+
+def taken_as_sums(
+    rule: type[SumRule], sums: Sums, weights: np.ndarray, previous: Posterior
+) -> TakenIn:
+    """Return a rule of whose clients the sums are known, with the previous mean as the origin."""
+    origin = previous.mean.astype(np.float64)
+    merge = rule(0, weights, Posterior(np.zeros_like(previous.mean), previous.precision))
+    merge.origin = origin
+    merge.first_sum = sums[SUMS[0]]
+    if previous.precision is not None:
+        merge.second_sum = sums[SUMS[1]]
+    return TakenIn(merge, of_points=previous.precision is None)
 
 
 def _add(merge: Rule, weight: float, posterior: Posterior) -> None:

@@ -14,14 +14,26 @@ from typing import Annotated, Any, ClassVar, Generic, TypeVar
 import numpy as np
 from pydantic import AfterValidator, Field
 
+from fedivon_app.core.attack_settings import ON_PRECISION
 from fedivon_app.core.codec import Payload
+from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.network import Architecture
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.settings import ClientSettings, MergeSettings, Settings
-from fedivon_app.strategies.aggregation import RULES, aggregate_noting
+from fedivon_app.strategies.aggregation import (
+    RULES,
+    SUMS,
+    TakenIn,
+    contribution,
+    taken_as_sums,
+    taken_in,
+)
 from fedivon_app.strategies.merge_effect import shift_from_average
+from fedivon_app.strategies.rule import SumRule
+from fedivon_app.strategies.summing import Own, Summand, add_up
 from fedivon_app.strategies.weighting import WEIGHTINGS, weigh
 
+FOR_WHOLE_REPLIES = ("none", "auto", "krum", "multi-krum")  # robust merges that change no reply
 M = TypeVar("M", bound=MergeSettings)
 State = Mapping[str, np.ndarray]
 RuleName = Annotated[str, AfterValidator(RULES.checked)]
@@ -81,6 +93,24 @@ class Round:
 
 
 @dataclass(frozen=True, eq=False)
+class Total:
+    """What the clients' contributions add up to: sums by name, and the weights, with the sum 1.
+
+    Weights that the server does not know are NaN. `taken_in` is a rule that was given the clients'
+    posteriors themselves, in place of its sums.
+    """
+
+    sums: Mapping[str, np.ndarray]
+    weights: np.ndarray
+    taken_in: TakenIn | None = None
+
+    @property
+    def count(self) -> int:
+        """Return over how many clients the sum is."""
+        return len(self.weights)
+
+
+@dataclass(frozen=True, eq=False)
 class Merged:
     """What a merge gives: the server's next posterior, and what the method has besides.
 
@@ -106,6 +136,13 @@ class PosteriorStrategy(Generic[M]):
     def __init__(self, settings: Settings[ClientSettings, M], architecture: Architecture):
         self.settings = settings
         self.architecture = architecture
+        robust = settings.merge.robust
+        if self.takes_replies_whole and robust not in FOR_WHOLE_REPLIES:
+            raise SettingsError(
+                f"strategy {settings.strategy} takes a reply as it is or not at all, for clients "
+                f"keep what the server follows; merge.robust={robust} changes replies: use "
+                f"{', '.join(FOR_WHOLE_REPLIES)}"
+            )
 
     @property
     def has_global_model(self) -> bool:
@@ -123,7 +160,14 @@ class PosteriorStrategy(Generic[M]):
 
     def begin(self, mean: np.ndarray, buffers: np.ndarray | None = None) -> Payload:
         """Return what is sent in round 1, around the network's initial weights."""
-        return Payload(self.initial(mean), buffers, self.initial_extras(mean))
+        first = self.initial(mean)
+        kind = self.settings.attack.kind
+        if first.precision is None and kind in ON_PRECISION:
+            raise SettingsError(
+                f"attack.kind is {kind}, but the clients of strategy {self.settings.strategy} send "
+                "no precision that could be attacked"
+            )
+        return Payload(first, buffers, self.initial_extras(mean))
 
     def initial(self, mean: np.ndarray) -> Posterior:
         """Return the server's posterior before round 1, around the network's initial weights."""
@@ -143,22 +187,68 @@ class PosteriorStrategy(Generic[M]):
             previous=previous,
         )
 
-    def merge(self, round: Round) -> Merged:
-        """Return the server's next posterior; here it follows the rule of the settings."""
-        rule = self.settings.merge.rule
-        aggregated = aggregate_noting(
-            rule,
-            posteriors=(reply.posterior for reply in round.replies),
-            weights=round.weights,
-            previous=round.previous.posterior,
-        )
+    # A merge: what each client contributes, the sum of it, and what the server makes of that.
+
+    @property
+    def rule(self) -> str:
+        """Return the name or import path of the rule by which posteriors are merged."""
+        return self.settings.merge.rule
+
+    def contribution(self, own: Own, sent: Payload) -> dict[str, np.ndarray]:
+        """Return what one client adds to the sums by name, given what it was sent."""
+        mean = sent.posterior.mean
+        return dict(contribution(self._sum_rule(), own.weight, own.posterior, origin=mean))
+
+    def summands(self, sent: Payload) -> dict[str, Summand]:
+        """Return of each sum how large its numbers are, as secure aggregation has to know it."""
+        of_rule = dict(zip(SUMS, self._sum_rule().summands, strict=True))
+        if sent.posterior.precision is None:
+            del of_rule[SUMS[1]]
+        return of_rule
+
+    def total(self, round: Round) -> Total:
+        """Return the sum over the replies; here the rule takes them in, block by block."""
+        posteriors = (reply.posterior for reply in round.replies)
+        given = taken_in(self.rule, posteriors, round.weights, round.previous.posterior)
+        return Total({}, round.weights, given)
+
+    def conclude(self, total: Total, round: Round) -> Merged:
+        """Return what the server makes of the sum; here what the rule makes of it."""
+        previous = round.previous.posterior
+        given = total.taken_in
+        if given is None:
+            given = taken_as_sums(self._sum_rule(), total.sums, total.weights, previous)
+        aggregated = given.result()
         kept = aggregated.kept_coordinates
         notes: dict[str, Any] = {} if kept is None else {"kept_coordinates": kept}
-        by_precisions = aggregated.posterior.precision is not None and not RULES.find(rule).averages
-        if by_precisions and self.settings.is_scored(round.number):
+        by_precisions = aggregated.posterior.precision is not None and not given.rule.averages
+        if by_precisions and round.replies and self.settings.is_scored(round.number):
             notes["merge_shift"] = shift_from_average(
                 aggregated.posterior,
                 posteriors=(reply.posterior for reply in round.replies),
                 weights=round.weights,
             )
         return Merged(aggregated.posterior, notes=notes)
+
+    def merge(self, round: Round) -> Merged:
+        """Return the server's next posterior.
+
+        A method that is no sum over its clients overrides this, and cannot be aggregated securely.
+        """
+        return self.conclude(self.total(round), round)
+
+    def _sum_rule(self) -> type[SumRule]:
+        kind = RULES.find(self.rule)
+        if not issubclass(kind, SumRule):
+            raise TypeError(f"the rule {self.rule} is no sum over the clients")
+        return kind
+
+
+def contributed(strategy: PosteriorStrategy[Any], round: Round) -> Total:
+    """Return the sum of the contributions of a round's replies, one of which is held at a time."""
+    owns = (
+        Own(reply.payload, weight, reply.metrics)
+        for reply, weight in zip(round.replies, round.weights.tolist(), strict=True)
+    )
+    sums = add_up(strategy.contribution(own, round.previous) for own in owns)
+    return Total(sums, round.weights)

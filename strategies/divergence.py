@@ -29,8 +29,7 @@ def why_diverged(
     from there by more than a factor `limit`.
     """
     if fault := merged.fault():
-        name = _extreme_of(fault)
-        return f"the merged posterior's {fault}; {_most_extreme(name, replies)}"
+        return f"the merged posterior's {fault}{_most_extreme(_extreme_of(fault), replies)}"
     for name, value in extremes(merged).items():
         start = first.get(name)
         if not start:
@@ -39,7 +38,7 @@ def why_diverged(
         if growth > limit:
             return (
                 f"the {name.replace('_', ' ')} is {value:.3g}, more than a factor {limit:g} "
-                f"(server.max_growth) away from {start:.3g} before round 1; "
+                f"(server.max_growth) away from {start:.3g} before round 1"
                 f"{_most_extreme(name, replies)}"
             )
     return None
@@ -53,8 +52,11 @@ def _extreme_of(fault: Fault) -> str:
 
 
 def _most_extreme(name: str, replies: Sequence[Reply]) -> str:
+    """Return whose reply is most extreme; nothing where only their sum is known."""
+    if not replies:
+        return ""
     values = {reply.partition: extremes(reply.posterior)[name] for reply in replies}
     choose = min if name == "smallest_precision" else max
     partition = choose(values, key=lambda partition: values[partition])
     what = name.split("_")[0]
-    return f"the {what} of a client is {values[partition]:.3g}, of partition {partition}"
+    return f"; the {what} of a client is {values[partition]:.3g}, of partition {partition}"

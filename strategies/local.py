@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+import numpy as np
+
+from fedivon_app.core.codec import Payload
 from fedivon_app.core.settings import MergeSettings
-from fedivon_app.strategies.base import Merged, PosteriorStrategy, Round
+from fedivon_app.strategies.base import Merged, PosteriorStrategy, Round, Total
+from fedivon_app.strategies.summing import Own, Summand
 
 
 class LocalMergeSettings(MergeSettings):
@@ -27,5 +31,14 @@ class Local(PosteriorStrategy[LocalMergeSettings]):
     def has_global_model(self) -> bool:
         return False
 
-    def merge(self, round: Round) -> Merged:
+    def contribution(self, own: Own, sent: Payload) -> dict[str, np.ndarray]:
+        return {}
+
+    def summands(self, sent: Payload) -> dict[str, Summand]:
+        return {}
+
+    def total(self, round: Round) -> Total:
+        return Total({}, round.weights)
+
+    def conclude(self, total: Total, round: Round) -> Merged:
         return Merged(round.previous.posterior)

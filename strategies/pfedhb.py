@@ -7,15 +7,16 @@ from typing import ClassVar
 import numpy as np
 import torch
 
+from fedivon_app.core.codec import Payload
 from fedivon_app.core.flat import Part
 from fedivon_app.core.meanfield import Gaussian
 from fedivon_app.core.merge_settings import PFedHBMergeSettings
 from fedivon_app.core.optimizers import Adam
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.settings import MergeSettings
-from fedivon_app.strategies.aggregation import aggregate
-from fedivon_app.strategies.base import Merged, PosteriorStrategy, Round, State
+from fedivon_app.strategies.base import Merged, PosteriorStrategy, Round, State, Total
 from fedivon_app.strategies.parts import head_of
+from fedivon_app.strategies.summing import Summand
 
 MOMENTS = ("exp_avg", "exp_avg_sq", "step")  # what Adam keeps of a parameter
 
@@ -43,10 +44,19 @@ class PFedHB(PosteriorStrategy[PFedHBMergeSettings]):
         """Return where the head lies in the flat vector."""
         return head_of(self.settings.client, self.architecture)
 
-    def merge(self, round: Round) -> Merged:
+    @property
+    def rule(self) -> str:
+        return "nwa" if self.settings.merge.constraint == "pfedbayes" else "lp"
+
+    def summands(self, sent: Payload) -> dict[str, Summand]:
+        found = super().summands(sent)
+        if self.rule == "lp":  # clients are tied to the server: none moves by 64 sigmas
+            found["second"] = Summand(bound=4096.0, power=1.0)
+        return found
+
+    def conclude(self, total: Total, round: Round) -> Merged:
         options = self.settings.merge
-        rule = "nwa" if options.constraint == "pfedbayes" else "lp"
-        pool = aggregate(rule, (reply.posterior for reply in round.replies), round.weights)
+        pool = super().conclude(total, round).posterior
         merged = Merged(pool) if options.solution == "closed" else self.approach(pool, round)
         if options.shared == "base":
             head = self.head

@@ -10,7 +10,7 @@ from pydantic import Field
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.search_range import even_range, search
 from fedivon_app.core.settings import MergeSettings
-from fedivon_app.strategies.base import Merged, Round
+from fedivon_app.strategies.base import Merged, Round, Total
 from fedivon_app.strategies.fedavg import PointMergeSettings, PointStrategy
 
 
@@ -30,7 +30,7 @@ class PFedMe(PointStrategy[PFedMeMergeSettings]):
 
     settings_type: ClassVar[type[MergeSettings]] = PFedMeMergeSettings
 
-    def merge(self, round: Round) -> Merged:
+    def conclude(self, total: Total, round: Round) -> Merged:
         beta = self.settings.merge.beta
-        average = super().merge(round).posterior.mean.astype(np.float64)
+        average = super().conclude(total, round).posterior.mean.astype(np.float64)
         return Merged(Posterior((1 - beta) * round.previous.posterior.mean + beta * average))

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import inf
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import Field
 
+from fedivon_app.core.codec import Payload
 from fedivon_app.core.flat import Part
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.settings import MergeSettings
-from fedivon_app.strategies.base import Merged, Reply, Round
+from fedivon_app.strategies.base import Merged, Reply, Round, Total, contributed
 from fedivon_app.strategies.fedavg import PointMergeSettings, PointStrategy
 from fedivon_app.strategies.guard import lower_median
 from fedivon_app.strategies.parts import head_of
+from fedivon_app.strategies.summing import Own, Summand
 
 log = logging.getLogger("fedivon")
 
@@ -57,17 +61,39 @@ class PFedVEM(PointStrategy[PFedVEMMergeSettings]):
             begin[head] = rng.normal(0, self.settings.merge.head_init, begin[head].shape)
         return super().initial(begin)
 
-    def merge(self, round: Round) -> Merged:
-        merged = super().merge(round)
+    def contribution(self, own: Own, sent: Payload) -> dict[str, np.ndarray]:
+        head = self.head
+        change = own.posterior.mean[head].astype(np.float64) - sent.posterior.mean[head]
+        confidence = confidence_of(own.metrics)
+        found = super().contribution(own, sent)
+        found["first"][head] = 0.0
+        return found | {"head": confidence * change, "confidence": np.array([confidence])}
+
+    def summands(self, sent: Payload) -> dict[str, Summand]:
+        size = sent.posterior.mean[self.head].size
+        by_confidence = Summand(bound=2.0**24, degree=0, bits=64, size=size)
+        scalar = replace(by_confidence, size=1)
+        return super().summands(sent) | {"head": by_confidence, "confidence": scalar}
+
+    def total(self, round: Round) -> Total:
+        return contributed(self, replace(round, replies=self.bounded_replies(round.replies)))
+
+    def conclude(self, total: Total, round: Round) -> Merged:
+        merged = super().conclude(total, round)
         mean = merged.posterior.mean
         head = self.head
-        confidence = self.bounded(np.array([self.confidence(reply) for reply in round.replies]))
         mean[head] = round.previous.posterior.mean[head]
-        if confidence.any():
-            shares = (confidence / confidence.sum()).tolist()
-            heads = (reply.posterior.mean[head] for reply in round.replies)
-            mean[head] = sum(w * m.astype(np.float64) for w, m in zip(shares, heads, strict=True))
+        if confidence := float(total.sums["confidence"][0]):
+            mean[head] = mean[head] + total.sums["head"] / confidence
         return merged
+
+    def bounded_replies(self, replies: Sequence[Reply]) -> list[Reply]:
+        """Return the replies with confidences within the bounds of the settings."""
+        said = self.bounded(np.array([self.confidence(reply) for reply in replies]))
+        return [
+            replace(reply, metrics={"head_variance": 1 / one if one else 0.0})
+            for reply, one in zip(replies, said.tolist(), strict=True)
+        ]
 
     def bounded(self, confidence: np.ndarray) -> np.ndarray:
         """Bound confidences as the guard bounds precisions.
@@ -84,12 +110,17 @@ class PFedVEM(PointStrategy[PFedVEMMergeSettings]):
     @staticmethod
     def confidence(reply: Reply) -> float:
         """Return 1 / rho_k^2, or with a warning 0 for a client that says no positive number."""
-        variance = float(reply.metrics.get("head_variance", 0.0))
-        if 0 < variance < inf:
-            return 1 / variance
+        if confidence := confidence_of(reply.metrics):
+            return confidence
         log.warning(
             "the head of partition %d is left out: its head_variance is %s",
             reply.partition,
-            variance,
+            reply.metrics.get("head_variance", 0.0),
         )
         return 0.0
+
+
+def confidence_of(metrics: Mapping[str, Any]) -> float:
+    """Return 1 / rho_k^2 of a client's metrics, or 0 where rho_k^2 is no positive number."""
+    variance = float(metrics.get("head_variance", 0.0))
+    return 1 / variance if 0 < variance < inf else 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from typing import Protocol, runtime_checkable
 
 from flwr.app import Message
 from flwr.serverapp import Grid
@@ -11,6 +12,14 @@ from flwr.serverapp import Grid
 SHORTEST = 0.01  # seconds between two looks
 LONGEST = 0.125
 SHARE = 0.2  # of the time waited since something came, which the next pause takes
+
+
+@runtime_checkable
+class Attentive(Protocol):
+    """A grid that knows by itself when a reply comes, so that nobody has to look for it."""
+
+    def rest(self, seconds: float) -> None:
+        """Return when something has come since the last look, or after so many seconds."""
 
 
 def gather(
@@ -27,6 +36,7 @@ def gather(
     one whose reply got lost: nobody will fetch it. A look costs the other side something, so that
     they become rarer the longer nothing comes.
     """
+    rest = grid.rest if isinstance(grid, Attentive) else time.sleep
     waiting = {message_id for message_id in grid.push_messages(messages) if message_id}
     end = time.monotonic() + timeout
     good = 0
@@ -45,7 +55,7 @@ def gather(
             reached = True
             end = min(end, time.monotonic() + grace)
         elif waiting:
-            time.sleep(pause_after(time.monotonic() - last))
+            rest(pause_after(time.monotonic() - last))
 
 
 def pause_after(waited: float) -> float:

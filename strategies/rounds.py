@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
@@ -26,18 +26,22 @@ from fedivon_app.core.compact import codec_of
 from fedivon_app.core.conformal import told_histograms
 from fedivon_app.core.errors import DivergenceError, FaultKind, RunError
 from fedivon_app.core.instructions import Instructions
+from fedivon_app.core.posterior import Posterior
+from fedivon_app.core.sampling import sampled
 from fedivon_app.core.scores import chosen_scores
 from fedivon_app.strategies.base import Merged, PosteriorStrategy, Reply, Round
 from fedivon_app.strategies.client_evaluation import read_scores, scores_at_the_mean
 from fedivon_app.strategies.divergence import extremes, why_diverged
 from fedivon_app.strategies.downlink import downlink_of
-from fedivon_app.strategies.guard import Findings, guarded, precision_shares
+from fedivon_app.strategies.guard import precision_shares
+from fedivon_app.strategies.history import History
 from fedivon_app.strategies.messages import Contents
 from fedivon_app.strategies.receive import gather
 from fedivon_app.strategies.replies import Replies, num_bytes, sort_out, to_numpy, to_record
+from fedivon_app.strategies.robust_merge import Vetted
 from fedivon_app.strategies.roll_call import Node, RollCall
-from fedivon_app.strategies.sampling import sampled
 from fedivon_app.strategies.standing import Standing
+from fedivon_app.strategies.vetting import Screened, Vetting
 
 log = logging.getLogger("fedivon")
 
@@ -58,7 +62,7 @@ class Observer(Protocol):
 
 
 @dataclass(frozen=True)
-class _Asked:
+class Asked:
     """Whom a round asked, and which partitions of them are to report."""
 
     nodes: Sequence[Node] = ()
@@ -98,8 +102,9 @@ class Rounds(Strategy):
         self._first_extremes = extremes(first.posterior)
         self._saved_merged = dict(self.standing.last_merged)  # as the last checkpoint has it
         self._failed_rounds = 0  # at the start of the run, in which every client failed
-        self._asked = _Asked()
+        self._asked = Asked()
         self._record: Record = {}
+        self.vetting = Vetting(strategy, len(first.posterior))
         self._scores = chosen_scores(self.settings.evaluation.scores)
         self._contents = Contents(self.settings)
 
@@ -119,7 +124,7 @@ class Rounds(Strategy):
         arrays = initial_arrays
         payload = Raw().decode(to_numpy(initial_arrays))
         self.standing = replace(self.standing, payload=payload)
-        self.roll_call.assemble(grid, self._contents(Instructions(round=0)))
+        self.roll_call.assemble(grid, self._question(0))
         train_config = train_config or ConfigRecord()
         evaluate_config = evaluate_config or ConfigRecord()
         for server_round in range(self.standing.round + 1, num_rounds + 1):
@@ -170,14 +175,14 @@ class Rounds(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Return the messages that ask this round's clients to train."""
-        self.roll_call.call(grid, self._contents(Instructions(round=server_round)), server_round)
+        self.roll_call.call(grid, self._question(server_round), server_round)
         rate = self.settings.client.rate_in(server_round, self.settings.rounds)
         chosen = self.sample(server_round)
         reporting = frozenset(node.partition for node in chosen)
         seen = self.clients_carry_on or self._clients_are_scored(server_round)
         if self.settings.train_all_clients and seen:
             chosen = list(self.roll_call.nodes.values())
-        self._asked = _Asked(chosen, reporting)
+        self._asked = Asked(chosen, reporting)
         told = Instructions(round=server_round, learning_rate=rate)
         messages = self._messages(MessageType.TRAIN, told, config=config, arrays=arrays)
         down = sum(num_bytes(message.content["posterior"]) for message in messages)
@@ -186,7 +191,8 @@ class Rounds(Strategy):
 
     def sample(self, server_round: int) -> list[Node]:
         """Return who reports in this round, and works unless all do."""
-        nodes = self.roll_call.nodes
+        gone = self.standing.history.left_out
+        nodes = {p: node for p, node in self.roll_call.nodes.items() if p not in gone}
         count = self.settings.clients_per_round
         chosen = sampled(nodes, count, seed=self.settings.seed, server_round=server_round)
         return [nodes[partition] for partition in chosen]
@@ -203,41 +209,85 @@ class Rounds(Strategy):
             sent=previous,
             sizes=self.roll_call.sizes,
             reporting=self._asked.reporting,
+            with_loss=not self.settings.privacy.is_private,
         )
         self._note(server_round, sorted_out)
         done = {reply.partition for reply in sorted_out.good} | set(sorted_out.silent)
         answered = {node.node_id: node.partition in done for node in self._asked.nodes}
         self.downlink.note(self.standing.payload, answered)
-        good = self._guard(server_round, sorted_out.good, previous)
-        enough = len(good) >= self.settings.server.min_replies
+        screened = self._screened(server_round, sorted_out.good, previous)
+        if not self._enough(server_round, len(screened.replies)):
+            return None, None
+        kept = self.vetting.weighed(screened.replies, previous)
+        if kept.left_out:
+            self._record["not_chosen"] = sorted(kept.left_out)
+            self._forget(kept.left_out)
+        good = kept.replies
+        self._note_weights(good, kept.weights)
+        sizes = [reply.num_examples for reply in good]
+        return self._advance(
+            server_round,
+            self._merge(server_round, kept),
+            buffers=None if previous.buffers is None else _average_buffers(good, kept.weights),
+            merged_now=[*(reply.partition for reply in good), *sorted_out.silent],
+            loss=_mean_loss(good),
+            num_examples=sum(sizes),
+            good=good,
+            history=screened.history,
+        )
+
+    def _enough(self, server_round: int, count: int) -> bool:
+        """Tell whether there are enough good replies for a merge, and note it."""
+        least = self.settings.server.min_replies
+        enough = count >= least
         self._record["merged"] = enough
         if not enough:
             log.warning(
                 "round %d: %d good replies of at least %d; the posterior stays as it was",
                 server_round,
-                len(good),
-                self.settings.server.min_replies,
+                count,
+                least,
             )
-            return None, None
-        weights = self.strategy.weigh(good, previous.posterior)
-        self._note_weights(good, weights)
-        merged = self.strategy.merge(
-            Round(
-                number=server_round,
-                replies=good,
-                weights=weights,
-                previous=previous,
-                num_clients=self.settings.data.clients or len(self.roll_call.nodes),
-                first=not self.standing.last_merged,
-                state=self.standing.state,
-            )
+        return enough
+
+    def _round(self, server_round: int, replies: Sequence[Reply], weights: np.ndarray) -> Round:
+        """Return what a method's merge is given."""
+        return Round(
+            number=server_round,
+            replies=replies,
+            weights=weights,
+            previous=self.downlink.received(self.standing.payload),
+            num_clients=self.settings.data.clients or len(self.roll_call.nodes),
+            first=not self.standing.last_merged,
+            state=self.standing.state,
         )
+
+    def _merge(self, server_round: int, kept: Vetted) -> Merged:
+        """Return what the method makes of the replies; nothing else comes of it."""
+        return self.strategy.merge(self._round(server_round, kept.replies, kept.weights))
+
+    def _advance(
+        self,
+        server_round: int,
+        merged: Merged,
+        *,
+        buffers: np.ndarray | None,
+        merged_now: Iterable[int],
+        loss: float | None,
+        num_examples: int,
+        good: Sequence[Reply] = (),
+        history: History | None = None,
+    ) -> tuple[ArrayRecord, MetricRecord]:
+        """Go on from what was merged of these partitions.
+
+        `good` are their replies and `history` what the guard found, where single ones are known.
+        """
         self._record |= merged.notes
         self._check(server_round, merged, good)
-        merged_now = [*(reply.partition for reply in good), *sorted_out.silent]
+        previous = self.downlink.received(self.standing.payload)
         payload = Payload(
             posterior=merged.posterior,
-            buffers=_average_buffers(good, weights) if previous.buffers is not None else None,
+            buffers=buffers,
             extras=previous.extras if merged.extras is None else merged.extras,
         )
         self.standing = Standing(
@@ -245,54 +295,52 @@ class Rounds(Strategy):
             payload=self.downlink.carried(self.standing.payload, payload),
             state=merged.state,
             last_merged={**self.standing.last_merged, **dict.fromkeys(merged_now, server_round)},
+            history=self.standing.history if history is None else history,
         )
-        sizes = [reply.num_examples for reply in good]
-        losses = [reply.metrics["loss"] for reply in good]
-        loss = float(np.average(losses, weights=sizes))
-        self._record |= {"train_loss": loss, "posterior": extremes(merged.posterior)}
-        return self.arrays(), MetricRecord({"loss": loss, "num-examples": sum(sizes)})
+        told = MetricRecord({"num-examples": num_examples})
+        if loss is not None and not self.settings.privacy.is_private:
+            told["loss"] = self._record["train_loss"] = loss
+        self._record["posterior"] = extremes(merged.posterior)
+        return self.arrays(), told
 
-    def _guard(self, server_round: int, replies: Sequence[Reply], sent: Payload) -> list[Reply]:
-        """Return the replies within the bounds of the settings; who exceeded them is named.
+    def _screened(self, server_round: int, replies: Sequence[Reply], previous: Payload) -> Screened:
+        """Return the replies that may be merged; who is cut back or dropped is named."""
 
-        A reply that exceeds them is cut back, or dropped where the method takes replies whole.
-        """
-        result = guarded(
-            replies,
-            sent.posterior,
-            blocks=self.strategy.architecture.blocks,
-            precision_bound=self.settings.server.precision_bound,
-            change_bound=self.settings.server.change_bound,
-        )
-        whole = self.strategy.takes_replies_whole
-        done = "dropped" if whole else "bounded"
-        for partition, found in result.findings.items():
-            for what, excess in found.items():
+        def tried(lies: Sequence[Reply]) -> Posterior:
+            kept = self.vetting.weighed(lies, previous)
+            return self._merge(server_round, kept).posterior
+
+        received = self.vetting.attacked(server_round, replies, previous, tried)
+        found = self.vetting.screened(server_round, received, previous, self.standing.history)
+        for partition, excess in found.bounded.items():
+            for what, times in excess.items():
                 log.warning(
-                    "round %d: the reply of %s is %s: its %s is %.3g times the median",
+                    "round %d: the reply of %s is bounded: its %s is %.3g times the median",
                     server_round,
                     self.roll_call.who(partition),
-                    done,
                     what,
-                    excess,
+                    times,
                 )
-        if whole:
-            return self._without(replies, result.findings)
         for client in self._record["clients"]:
-            if client["partition"] in result.findings:
-                client["bounded"] = dict(result.findings[client["partition"]])
-        return result.replies
-
-    def _without(self, replies: Sequence[Reply], findings: Findings) -> list[Reply]:
-        """Return the replies of those who exceeded nothing; the others count as dropped."""
-        for partition, found in findings.items():
-            why = ", ".join(
-                f"its {what} is {by:.3g} times the median" for what, by in found.items()
-            )
+            if client["partition"] in found.bounded:
+                client["bounded"] = dict(found.bounded[client["partition"]])
+        for partition, why in found.dropped.items():
+            who = self.roll_call.who(partition)
+            log.warning("round %d: dropped the reply of %s: %s", server_round, who, why)
             self._record["dropped"].append({"partition": partition, "reason": why})
+        new = found.history.left_out - self.standing.history.left_out
+        for partition in sorted(new):
+            who = self.roll_call.who(partition)
+            log.warning("round %d: %s is left out from now on", server_round, who)
+        if found.history.left_out:
+            self._record["left_out"] = sorted(found.history.left_out)
+        self._forget(found.dropped)
+        return found
+
+    def _forget(self, partitions: Container[int]) -> None:
+        """Take clients whose replies are not merged out of the round's line."""
         clients = self._record["clients"]
-        self._record["clients"] = [c for c in clients if c["partition"] not in findings]
-        return [reply for reply in replies if reply.partition not in findings]
+        self._record["clients"] = [c for c in clients if c["partition"] not in partitions]
 
     def _check(self, server_round: int, merged: Merged, good: Sequence[Reply]) -> None:
         """End the run if the merged posterior is beyond all bounds."""
@@ -405,6 +453,7 @@ class Rounds(Strategy):
     ) -> list[Message]:
         """Return a message for each node that is asked, with what it must know of its task."""
         messages = []
+        told = self._for_all(told)
         for node in self._asked.nodes:
             parcel = self.downlink.parcel(self.standing.payload, node.node_id)
             own = replace(self._for(node, told), sent=parcel.sent, held=parcel.held)
@@ -413,8 +462,12 @@ class Rounds(Strategy):
             messages.append(Message(content, node.node_id, kind))
         return messages
 
-    def _for(self, node: Node, told: Instructions) -> Instructions:
-        """Add what one client must know of the others, and to find what it kept."""
+    def _question(self, server_round: int) -> RecordDict:
+        """Return what is in the messages of a roll call."""
+        return self._contents(self._for_all(Instructions(round=server_round)))
+
+    def _for_all(self, told: Instructions) -> Instructions:
+        """Add what clients must know of one another, and of where they keep things."""
         folder = self.run_folder
         shared = folder is not None and self.settings.run.client_state == "run"
         return replace(
@@ -423,10 +476,24 @@ class Rounds(Strategy):
             client_state=str(folder / "clients") if folder and shared else None,
             first=not self.standing.last_merged,
             total_examples=sum(one.num_train for one in self.roll_call.nodes.values()),
+        )
+
+    def _for(self, node: Node, told: Instructions) -> Instructions:
+        """Add what one client must know to find what it kept, and whether it is to report."""
+        return replace(
+            told,
             last_merged=self.standing.last_merged.get(node.partition, 0),
             last_saved=self._saved_merged.get(node.partition, 0),
             report=node.partition in self._asked.reporting,
         )
+
+
+def _mean_loss(replies: Sequence[Reply]) -> float | None:
+    """Return the mean loss by size, or None where clients do not tell theirs."""
+    if not all("loss" in reply.metrics for reply in replies):
+        return None
+    sizes = [reply.num_examples for reply in replies]
+    return float(np.average([reply.metrics["loss"] for reply in replies], weights=sizes))
 
 
 def _average_buffers(replies: Sequence[Reply], weights: np.ndarray) -> np.ndarray:

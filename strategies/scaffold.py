@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedivon_app.strategies.base import Merged, Round
+from fedivon_app.core.codec import Payload
+from fedivon_app.strategies.base import Merged, Round, Total, contributed
 from fedivon_app.strategies.fedavg import PointMergeSettings, PointStrategy
+from fedivon_app.strategies.summing import Own, Summand
 
 
 class Scaffold(PointStrategy[PointMergeSettings]):
@@ -21,10 +23,18 @@ class Scaffold(PointStrategy[PointMergeSettings]):
     def initial_extras(self, mean: np.ndarray) -> dict[str, np.ndarray]:
         return {"control": np.zeros_like(mean)}
 
-    def merge(self, round: Round) -> Merged:
-        gain = np.zeros(len(round.previous.posterior))
-        for reply in round.replies:  # one at a time
-            gain += reply.payload.extras["control"].astype(np.float64)
+    def contribution(self, own: Own, sent: Payload) -> dict[str, np.ndarray]:
+        gain = own.payload.extras["control"].astype(np.float64)
+        return super().contribution(own, sent) | {"control": gain}
+
+    def summands(self, sent: Payload) -> dict[str, Summand]:
+        return super().summands(sent) | {"control": Summand(degree=0)}
+
+    def total(self, round: Round) -> Total:
+        return contributed(self, round)
+
+    def conclude(self, total: Total, round: Round) -> Merged:
+        gain = total.sums["control"]
         control = round.previous.extras["control"] + gain / round.num_clients
-        merged = super().merge(round)
+        merged = super().conclude(total, round)
         return Merged(merged.posterior, extras={"control": control.astype(np.float32)})

@@ -9,6 +9,7 @@ import numpy as np
 
 from fedivon_app.core.codec import Payload
 from fedivon_app.strategies.base import State
+from fedivon_app.strategies.history import PREFIX, History
 
 LAST_MERGED = "last_merged"  # the name of that table among the arrays of a checkpoint
 
@@ -17,23 +18,34 @@ LAST_MERGED = "last_merged"  # the name of that table among the arrays of a chec
 class Standing:
     """Where a run stands after a round, which is all that it needs to go on from there.
 
-    `state` is what the method's merge left, and `last_merged` says of each partition in which round
-    its reply was merged last.
+    `state` is what the method's merge left, `last_merged` says of each partition in which round its
+    reply was merged last, and `history` is the record of how the clients have answered.
     """
 
     round: int
     payload: Payload
     state: State = field(default_factory=dict)
     last_merged: Mapping[int, int] = field(default_factory=dict)
+    history: History = field(default_factory=History)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return all but the round and the payload as arrays, for a checkpoint."""
         table = np.array(sorted(self.last_merged.items()), np.int64).reshape(-1, 2)
-        return {LAST_MERGED: table, **self.state}
+        return {LAST_MERGED: table, **self.history.arrays(), **self.state}
 
     @classmethod
     def of(cls, server_round: int, payload: Payload, arrays: State) -> Standing:
         """Return the standing that a checkpoint holds."""
-        state = {name: array for name, array in arrays.items() if name != LAST_MERGED}
+        state = {
+            name: array
+            for name, array in arrays.items()
+            if name != LAST_MERGED and not name.startswith(PREFIX)
+        }
         table = arrays.get(LAST_MERGED, np.empty((0, 2), np.int64))
-        return cls(server_round, payload, state, dict(table.tolist()))
+        return cls(
+            round=server_round,
+            payload=payload,
+            state=state,
+            last_merged=dict(table.tolist()),
+            history=History.of(arrays),
+        )

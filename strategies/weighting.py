@@ -68,6 +68,7 @@ WEIGHTINGS: Registry[Weighting] = Registry(
     {"equal": equal, "size": size, "max-discrepancy": max_discrepancy, "distance": distance},
 )
 FOR_POINTS = ("equal", "size")  # the others need a precision
+OF_ONE_CLIENT = ("equal", "size", "distance")  # the others need all clients at once
 
 
 def checked_for_points(name: str) -> str:
@@ -97,3 +98,18 @@ def weigh(
     raw = np.asarray(weighting(posteriors, counts, previous), np.float64)
     weights: np.ndarray = raw / raw.sum()
     return weights
+
+
+def raw_weight(
+    rule: str, own: Posterior, num_examples: int, previous: Posterior, largest: int
+) -> float:
+    """Return how much one client counts, before weights are divided by their sum.
+
+    This is for weightings that need nothing of the other clients (`OF_ONE_CLIENT`). They are made
+    numbers around 1, by the same factor for all: sizes are divided by the `largest` of a client,
+    and divergences are those of a single parameter.
+    """
+    weighting = WEIGHTINGS.find(rule)
+    weight = float(weighting([own], np.array([float(num_examples)]), previous)[0])
+    factors = {"size": 1 / largest, "distance": len(own)}
+    return weight * factors.get(rule, 1.0)

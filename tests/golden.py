@@ -40,6 +40,7 @@ WORDS = [
     "evaluation.final_samples=4",
     "evaluation.clients_every=1",
     "evaluation.personal=true",
+    "run.client_state=run",
 ]
 SMALL = ["model.options={sizes: [16], activation: relu}", "data.shard_sizes=[8,20]"]
 VARIANTS = {
@@ -117,7 +118,7 @@ def run(case: str, *more: str, grid: Grid | None = None) -> list[dict[str, Any]]
     ]
     with tempfile.TemporaryDirectory() as place, mock.patch.object(server_app, "write_report"):
         config = {"experiment": experiment, "strategy": method, "runs": place}
-        config["set"] = " ".join(f"'{word}'" for word in [*words, "run.client_state=run"])
+        config["set"] = " ".join(f"'{word}'" for word in words)
         server_app.main(grid or InProcess(CLIENTS), context_of(config))
         (folder,) = Path(place).iterdir()
         return [

@@ -12,7 +12,16 @@ ALLOWED = {
     "strategies": {"fedivon_app.strategies", "fedivon_app.core"},
     "clients": {"fedivon_app.clients", "fedivon_app.datasets", "fedivon_app.core"},
 }
-UNDER_FLOWER = {"rounds", "replies", "receive", "roll_call", "messages", "client_evaluation"}
+UNDER_FLOWER = {
+    "rounds",
+    "replies",
+    "receive",
+    "roll_call",
+    "messages",
+    "client_evaluation",
+    "secure_rounds",
+    "secure_sum",
+}
 PURE = [
     "fedivon_app/core",
     "datasets",

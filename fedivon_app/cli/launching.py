@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
+from pathlib import Path
 
 from fedivon_app.cli.summaries import own_scores, summary_of, summary_table
+from fedivon_app.cli.sureness import sure_of_the_unknown
+from fedivon_app.core.errors import SettingsError
 from fedivon_app.federation.run_queue import Launch, Where, launch, tell_failure
 from fedivon_app.plurals import counted
 from fedivon_app.progress import Line, RunLines
@@ -17,13 +20,45 @@ from fedivon_app.runs.winner import closing_lines
 
 def where_of(options: argparse.Namespace) -> Where:
     """Return where runs are to take place, as the command line says."""
+    if options.ray and (options.superlink or options.engine != "flower"):
+        other = "--superlink" if options.superlink else "the inline engine"
+        raise SettingsError(
+            f"--ray spreads the simulated clients of Flower's engine over a cluster, and {other} "
+            "has none: leave one of them out, or say --engine flower"
+        )
+    if options.gpus and (options.engine == "inline" or options.superlink):
+        raise SettingsError(
+            "--gpus is for Flower's engine: sites and the clients of the inline engine use the "
+            "device that client.device says"
+        )
+    if options.gpus and not options.ray and not _finds_cuda():
+        raise SettingsError(f"--gpus is {options.gpus:g}, but torch finds no CUDA here")
     return Where(
         cpus=options.cpus,
         verbose=options.verbose,
         superlink=options.superlink,
         ca=options.ca,
         engine=options.engine,
+        ray=options.ray,
+        gpus=options.gpus,
+        signature=_signature(options.signature),
     )
+
+
+def _signature(path: Path | None) -> str:
+    """Return the signature that goes with a run, or nothing."""
+    if path is None:
+        return ""
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"the signature cannot be read: {error}") from None
+
+
+def _finds_cuda() -> bool:
+    import torch  # late, for it takes a second that few command lines need
+
+    return torch.cuda.is_available()
 
 
 def launch_all(runs: Sequence[Launch], where: Where) -> int:
@@ -55,6 +90,8 @@ def launch_all(runs: Sequence[Launch], where: Where) -> int:
         print(f"\n{summary_table(scored, own_scores(folders))}")
         if lines := closing_lines(scored):
             print("\n" + "\n".join(lines))
+    if unknown := sure_of_the_unknown(folders):
+        print(f"\n{unknown}")
     if folders:
         print("\nrun folders:\n" + "\n".join(f"  {folder}" for folder in folders))
     return 1 if failed else 0

@@ -10,8 +10,9 @@ import threading
 from collections.abc import Sequence
 from types import FrameType
 
-from fedivon_app.cli.commands import command_of
-from fedivon_app.cli.parser import command_in, parse
+from fedivon_app.cli import early
+from fedivon_app.cli.commands import command_in, command_of
+from fedivon_app.cli.parser import parse
 from fedivon_app.core.errors import FedIvonError, FlowerError, UserError
 from fedivon_app.runs.status import RunInterrupted
 
@@ -29,6 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     exit_on_signals()
+    early.begin(words)
     try:
         options = parse(words)
         return command_of(options.command).run(options)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import fedivon_app
-from fedivon_app.cli.commands import COMMANDS, PASSED_ON, command_of
+from fedivon_app.cli.commands import COMMANDS, PASSED_ON, command_in, command_of
 from fedivon_app.cli.paths import given_path
 from fedivon_app.runs.version import commit, version_text
 
@@ -63,11 +63,6 @@ def _words_of_file(options: argparse.Namespace) -> list[str]:
         strategies=[named] if isinstance(named, str) else named,
         given=[*options.set, *grid],
     )
-
-
-def command_in(words: Sequence[str]) -> str | None:
-    """Return the name that stands in the place of the command, be there such a command or not."""
-    return next((word for word in words if not word.startswith("-")), None)
 
 
 def parser_of(command: str | None = None) -> argparse.ArgumentParser:
@@ -157,10 +152,28 @@ def add_simulation(parser: argparse.ArgumentParser, engine: str) -> None:
 def add_launch(parser: argparse.ArgumentParser, engine: str = "flower") -> None:
     """Add where runs take place, and how much is shown of it."""
     add_simulation(parser, engine)
+    parser.add_argument(
+        "--ray",
+        metavar="HOST:PORT",
+        help="spread the simulated clients over the Ray cluster with this address",
+    )
+    parser.add_argument(
+        "--gpus",
+        type=share,
+        default=0.0,
+        help="GPUs for each client that Flower's engine simulates: with 0.25 four share one "
+        "(default: none)",
+    )
     add_connection(
         parser, "run on the nodes of this SuperLink, not on simulated ones ($FEDIVON_SUPERLINK)"
     )
     parser.add_argument("--verbose", action="store_true", help="also show Flower's log")
+    parser.add_argument(
+        "--signature",
+        type=given_path,
+        metavar="FILE",
+        help="for sites that run what is signed: what `fedivon sign` wrote",
+    )
 
 
 def add_connection(parser: argparse.ArgumentParser, superlink_help: str) -> None:

@@ -68,12 +68,12 @@ def gathered(
         scored = {p: tallies[who] for p, tallies in sorted(replies.items()) if who in tallies}
         if not scored:
             continue
-        part: dict[str, Any] = {}
-        for way in ("mean", "mc"):
-            if not all(way in tallies for tallies in scored.values()):
-                continue
-            pooled = sum((tallies[way] for tallies in scored.values()), Tally())
-            part[way] = values_of(pooled, scores) | ({"samples": samples} if way == "mc" else {})
+        pooled = {
+            way: sum((tallies[way] for tallies in scored.values()), Tally())
+            for way in ("mean", "mc")
+            if all(way in tallies for tallies in scored.values())
+        }
+        part = _scored(pooled, samples, scores)
         by_client = []
         for partition, tallies in scored.items():
             client: dict[str, Any] = {
@@ -86,6 +86,26 @@ def gathered(
             by_client.append(client)
         record[who] = {place: part | {"by_client": by_client, "over_clients": spread(by_client)}}
     return record
+
+
+def summed(
+    tallies: Tallies, samples: int, scores: Mapping[str, Score] = SCORES
+) -> dict[str, dict[str, Any]]:
+    """Return the same where tallies are known as sums over all clients alone, and of none."""
+    return {
+        who: {PLACES[who]: {**_scored(ways, samples, scores), "by_client": [], "over_clients": {}}}
+        for who, ways in tallies.items()
+    }
+
+
+def _scored(
+    pooled: Mapping[str, Tally], samples: int, scores: Mapping[str, Score]
+) -> dict[str, Any]:
+    """Return the scores of pooled tallies by the way of predicting."""
+    return {
+        way: values_of(tally, scores) | ({"samples": samples} if way == "mc" else {})
+        for way, tally in pooled.items()
+    }
 
 
 def spread(by_client: list[dict[str, Any]]) -> dict[str, dict[str, float]]:

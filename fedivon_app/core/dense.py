@@ -128,19 +128,32 @@ def no_dual(size: int) -> Dual:
     return np.zeros(size), np.zeros((size, size))
 
 
+def coordinates(q: Dense, space: Space) -> Dual:
+    """Return where a Gaussian lies in the space of a dual step.
+
+    These are the natural parameters (S m, S), or the moments (m, -2 (m m' + covariance)).
+    """
+    if space == "natural":
+        return q.precision @ q.mean, q.precision
+    return q.mean, -2 * (np.outer(q.mean, q.mean) + q.covariance())
+
+
 def dual_step(own: Dense, server: Dense, step: float, space: Space = "natural") -> Dual:
     """Return what a round adds to a client's dual.
 
     It is a difference of natural parameters (BayesADMM) or of moments (BregmanADMM).
     """
-    if space == "natural":
-        return (
-            step * (own.precision @ own.mean - server.precision @ server.mean),
-            step * (own.precision - server.precision),
-        )
-    own_second = np.outer(own.mean, own.mean) + own.covariance()
-    server_second = np.outer(server.mean, server.mean) + server.covariance()
-    return step * (own.mean - server.mean), -2 * step * (own_second - server_second)
+    return summed_step(coordinates(own, space), 1, server, step, space)
+
+
+def summed_step(own: Dual, count: int, server: Dense, step: float, space: Space) -> Dual:
+    """Return what a round adds to the sum of so many clients' duals.
+
+    `own` are their coordinates, summed: a dual step is linear in them.
+    """
+    v, matrix = own
+    server_v, server_matrix = coordinates(server, space)
+    return step * (v - count * server_v), step * (matrix - count * server_matrix)
 
 
 class Diverged(DivergenceError):
@@ -223,15 +236,22 @@ def merge(clients: Sequence[Dense], duals: Dual, delta: float, alpha: float) -> 
         S = (1 - alpha) mean(S_k) + alpha (delta I + sum V_k)
         m = S^-1 [(1 - alpha) mean(S_k m_k) + alpha sum v_k].
     """
-    v, matrix = duals
-    precision = np.zeros_like(matrix)
-    shift = np.zeros_like(v)
+    shift = np.zeros(len(clients[0]))
+    precision = np.zeros((len(clients[0]), len(clients[0])))
     for q in clients:
-        precision += q.precision / len(clients)
-        shift += q.precision @ q.mean / len(clients)
+        own_shift, own_precision = coordinates(q, "natural")
+        shift += own_shift
+        precision += own_precision
+    return merge_sums((shift, precision), len(clients), duals, delta, alpha)
+
+
+def merge_sums(own: Dual, count: int, duals: Dual, delta: float, alpha: float) -> tuple[Dense, int]:
+    """Return the same from the sums of the natural parameters of so many clients."""
+    shift, precision = own
+    v, matrix = duals
     prior = delta * np.eye(len(v))
-    precision, raised = positive((1 - alpha) * precision + alpha * (prior + matrix), prior)
-    return Dense(np.linalg.solve(precision, (1 - alpha) * shift + alpha * v), precision), raised
+    merged, raised = positive((1 - alpha) / count * precision + alpha * (prior + matrix), prior)
+    return Dense(np.linalg.solve(merged, (1 - alpha) / count * shift + alpha * v), merged), raised
 
 
 def positive(matrix: np.ndarray, otherwise: np.ndarray) -> tuple[np.ndarray, int]:

@@ -30,6 +30,18 @@ def reference(server: Posterior, prior_precision: float, *, first: bool) -> Post
     return Posterior(np.zeros_like(server.mean), np.full_like(server.mean, prior_precision))
 
 
+def coordinates(q: Posterior, space: Space) -> Dual:
+    """Return where a Gaussian lies in the space of a dual step, in float64.
+
+    In the natural space these are (s m, s), and in that of expectations (m, -2 (m^2 + 1/s)).
+    """
+    mean = q.mean.astype(np.float64)
+    precision = q.known_precision.astype(np.float64)
+    if space == "natural":
+        return precision * mean, precision
+    return mean, -2 * (np.square(mean) + 1 / precision)
+
+
 def dual_step(own: Posterior, server: Posterior, step: float, space: Space = "natural") -> Dual:
     """Return what a round adds to a client's dual (v, u), in float64.
 
@@ -41,13 +53,17 @@ def dual_step(own: Posterior, server: Posterior, step: float, space: Space = "na
 
         step (m_k - m),  -2 step (m_k^2 + 1/s_k - m^2 - 1/s).
     """
-    m_k = own.mean.astype(np.float64)
-    s_k = own.known_precision.astype(np.float64)
-    m = server.mean.astype(np.float64)
-    s = server.known_precision.astype(np.float64)
-    if space == "natural":
-        return step * (s_k * m_k - s * m), step * (s_k - s)
-    return step * (m_k - m), -2 * step * (np.square(m_k) + 1 / s_k - np.square(m) - 1 / s)
+    return summed_step(coordinates(own, space), 1, server, step, space)
+
+
+def summed_step(own: Dual, count: int, server: Posterior, step: float, space: Space) -> Dual:
+    """Return what a round adds to the sum of so many clients' duals.
+
+    `own` are their coordinates, summed: a dual step is linear in them.
+    """
+    v, u = own
+    server_v, server_u = coordinates(server, space)
+    return step * (v - count * server_v), step * (u - count * server_u)
 
 
 def bounded(u: np.ndarray, prior_precision: np.ndarray, rho: float) -> tuple[np.ndarray, int]:

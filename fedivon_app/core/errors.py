@@ -4,6 +4,8 @@
       UserError          somebody asked for what cannot be: SettingsError, DataError
       FlowerError        Flower itself did not do what was asked
       RunError           a run cannot go on: DivergenceError where its numbers left all bounds
+        Refused          a site does not do what the server asks, for its own privacy
+        SumLost          a secure sum cannot be known, and the round goes without it
 
 The text of each is written for the person who reads it, and shown without a traceback.
 """
@@ -46,6 +48,14 @@ class RunError(FedIvonError, RuntimeError):
 
 class DivergenceError(RunError):
     """A run's numbers are no longer finite, or have grown beyond all bounds."""
+
+
+class Refused(RunError):
+    """What the server asks of a site would reveal too much, and so the site does not do it."""
+
+
+class SumLost(RunError):
+    """Too few sites stayed until a secure sum was known, or what they told gives none."""
 
 
 class FaultKind(Enum):

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from fedivon_app.core.errors import SettingsError
+from fedivon_app.core.transfer import sent
 
 Array = np.ndarray | torch.Tensor
 Part = slice | np.ndarray  # of a flat vector; a boolean mask where it is not in one piece
@@ -145,7 +146,7 @@ class Flat:
             )
         if isinstance(vector, np.ndarray):
             vector = torch.from_numpy(np.require(vector, np.float32, ["C", "W"]))
-        return vector.detach().to(self.vector)
+        return sent(vector.detach().to(self.vector.dtype), self.vector.device)
 
     def _check_views(self) -> None:
         if any(parameter.data_ptr() != value.data_ptr() for parameter, value, _ in self._views):

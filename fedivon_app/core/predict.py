@@ -1,7 +1,9 @@
 """Class probabilities of a posterior: at its mean, or by Monte Carlo over its weights.
 
 Sample s is theta_s = mean + eps_s / sqrt(precision), where eps_s comes from a generator seeded by
-(seed, s) alone, so that neither the number of samples nor the chunking changes it. A network with
+(seed, s) alone, so that neither the number of samples nor the chunking changes it. Antithetic
+samples come in pairs, mean + eps and mean - eps: what is odd in eps cancels in their average, which
+so has the error of several times as many independent ones. A network with
 Monte Carlo dropout draws its masks in sample s as well, from a generator seeded by (seed, s, place
 of the batch); at the mean they are off. The network runs through `torch.func`: its own parameters,
 buffers and train/eval modes are afterwards as they were.
@@ -24,6 +26,7 @@ from fedivon_app.core.flat import Array, Flat
 from fedivon_app.core.metrics import uncertainty_of_moments
 from fedivon_app.core.network_layers import MonteCarloDropout
 from fedivon_app.core.posterior import Posterior
+from fedivon_app.core.transfer import sent
 
 MEMORY_MB = 512
 DROPOUT_BATCH = 250  # inputs at once where masks are drawn: a constant, for the masks depend on it
@@ -143,6 +146,7 @@ def predict_moments(
     memory_mb: float = MEMORY_MB,
     buffers: Array | None = None,
     samples_at_once: int | None = None,
+    antithetic: bool = False,
 ) -> Moments:
     """Return the first two moments of softmax(f(inputs; theta_s)) over the samples.
 
@@ -151,7 +155,7 @@ def predict_moments(
     (one sample and one input at the least). Samples run together under `vmap`, as many as fit; but
     one by one on a CPU if the network has convolutions, whose batched form (grouped convolution) is
     two to five times slower there, and wherever dropout masks are drawn. `samples_at_once` decides
-    it otherwise.
+    it otherwise. With `antithetic` every second sample mirrors the one before it at the mean.
     """
     if num_samples < 0:
         raise ValueError(f"num_samples must be at least 0, not {num_samples}")
@@ -164,6 +168,7 @@ def predict_moments(
         memory_mb=memory_mb,
         buffers=buffers,
         samples_at_once=samples_at_once,
+        antithetic=antithetic,
     )
     mean = second = np.empty(0)
     for chunk in _sampled(flat, posterior, inputs, draws=draws):
@@ -184,6 +189,14 @@ class _Draws:
     memory_mb: float = MEMORY_MB
     buffers: Array | None = None
     samples_at_once: int | None = None
+    antithetic: bool = False
+
+    def weights(self, posterior: Posterior, number: int) -> np.ndarray:
+        """Return the weights of a sample."""
+        if not self.antithetic:
+            return posterior.sample(np.random.default_rng([self.seed, number]))
+        drawn = posterior.sample(np.random.default_rng([self.seed, number // 2]))
+        return 2 * posterior.mean - drawn if number % 2 else drawn
 
     def __post_init__(self) -> None:
         if self.seed < 0 or (self.samples_at_once is not None and self.samples_at_once < 1):
@@ -215,14 +228,11 @@ def _sampled(flat: Flat, posterior: Posterior, inputs: Tensor, draws: _Draws) ->
         for dropout in dropouts:
             dropout.train()
         for samples in chunks(draws.num_samples, at_once):
-            drawn = [
-                posterior.sample(np.random.default_rng([draws.seed, s]))
-                for s in range(samples.start, samples.stop)
-            ]
-            weights = torch.from_numpy(np.stack(drawn)).to(flat.vector.device)
+            drawn = [draws.weights(posterior, s) for s in range(samples.start, samples.stop)]
+            weights = sent(torch.from_numpy(np.stack(drawn)), flat.vector.device)
             for rows in chunks(len(inputs), batch_size):
                 key = [draws.seed, samples.start, rows.start]
-                with _seeded(key) if dropouts else nullcontext():
+                with _seeded(key, weights.device) if dropouts else nullcontext():
                     batch = inputs[rows]
                     probabilities = _probabilities(flat, weights, batch, buffers=draws.buffers)
                 yield _Chunk(samples, rows, probabilities)
@@ -249,9 +259,10 @@ def _dropouts(module: nn.Module) -> list[nn.Module]:
 
 
 @contextmanager
-def _seeded(key: list[int]) -> Iterator[None]:
-    """Seed torch's generators by the key; afterwards they are as they were."""
-    with torch.random.fork_rng():
+def _seeded(key: list[int], device: torch.device) -> Iterator[None]:
+    """Seed torch's generators by the key; afterwards they and the device's are as they were."""
+    others = [] if device.type == "cpu" else [device]
+    with torch.random.fork_rng(devices=others, device_type=device.type):
         torch.manual_seed(int(np.random.SeedSequence(key).generate_state(1)[0]))
         yield
 

@@ -10,21 +10,31 @@ from math import log2
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from fedivon_app.core.attack_settings import AttackSettings
+from fedivon_app.core.posterior import Posterior
+from fedivon_app.core.privacy_settings import PrivacySettings
 from fedivon_app.core.schedule import Schedule, Shape
 from fedivon_app.core.scores import chosen_scores
 from fedivon_app.core.search_range import even_range, log_range, search
+from fedivon_app.core.section import Section
 from fedivon_app.core.text import did_you_mean
 
 # Options of single sources that used to be common settings, with the defaults that they had there.
 FORMER_DATA_SETTINGS = {"a": 1.0, "b": 1.0, "image_size": None}
 
 
-class Section(BaseModel):
-    """A group of settings: no unknown names, no changes after it was read."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+Robust = Literal[
+    "none",
+    "auto",
+    "trimmed-mean",
+    "median",
+    "geometric-median",
+    "krum",
+    "multi-krum",
+    "centred-clipping",
+]
 
 
 class DataSettings(Section):
@@ -182,6 +192,13 @@ class ClientSettings(Section):
         """Return the precision before round 1, around these weights; None for a point's clients."""
         return None
 
+    def moved_by(self, posterior: Posterior) -> np.ndarray | None:
+        """Return how far a gradient of 1 moves each weight, at a rate of 1.
+
+        It is None where that is not known beforehand, as with Adam.
+        """
+        return None
+
     def before_round_1(self, epochs: int) -> Self:
         """Return the settings of one who trains alone, before there is a server's posterior."""
         return self.model_copy(update={"epochs": epochs})
@@ -244,13 +261,30 @@ class ServerSettings(Section):
     precision_bound: float | None = Field(
         None,
         ge=1,
-        description="a client's precision at most, block by block: times the round's median; "
-        "none: any, for honest clients may differ by thousands",
+        description="a client's precision at most, block by block: times the round's median, and "
+        "more where it has more examples; none: any, for honest clients may differ by thousands",
     )
     change_bound: float | None = Field(
         None,
         ge=1,
-        description="how far a client may move the mean: times the round's median; none: any",
+        description="how far a client may move the mean: times the round's median, and further "
+        "where it makes more steps; none: any",
+    )
+    size_bound: float | None = Field(
+        None,
+        ge=1,
+        description="examples that a client counts for at most: times the round's median; none: "
+        "as many as it said in the roll call",
+    )
+    history: bool | None = Field(
+        None,
+        description="whether a client's answers are held against its earlier ones, and one in "
+        "doubt is dropped; none: where merge.robust is auto",
+    )
+    leave_out_after: int = Field(
+        3,
+        ge=1,
+        description="rounds in doubt, by its history, after which a client is left out of the run",
     )
     max_growth: float = Field(
         1e6, gt=1, description="the run stops when a mean or precision grows by more than this"
@@ -281,6 +315,11 @@ class EvaluationSettings(Section):
     at: tuple[int, ...] = Field((), description="rounds that are scored besides")
     samples: int = Field(32, ge=0, description="Monte Carlo samples; 0: at the mean only")
     final_samples: int = Field(64, ge=0, description="Monte Carlo samples after the last round")
+    antithetic: bool = Field(
+        False,
+        description="every second sample mirrors the one before it at the mean, for the error of "
+        "several times as many",
+    )
     clients_every: int = Field(
         0,
         ge=0,
@@ -400,6 +439,22 @@ class MergeSettings(Section):
 
     rule: str = Field("nwa", description="aggregation rule, see strategies/aggregation.py")
     weighting: str = Field("size", description="weighting rule, see strategies/weighting.py")
+    robust: Robust = Field(
+        "none",
+        description="what keeps a minority of liars from moving the merge, before the rule; auto: "
+        "what is advised, the clients' history included",
+    )
+    robust_share: float = Field(
+        0.3,
+        gt=0,
+        lt=0.5,
+        description="robust, all but auto: the share of a round's replies that may lie",
+    )
+    robust_mixing: bool = Field(
+        False,
+        description="robust, all but auto: each reply becomes the average of its nearest ones "
+        "first; not where a method takes replies whole",
+    )
 
 
 C_co = TypeVar("C_co", bound=ClientSettings, covariant=True)
@@ -430,6 +485,8 @@ class Settings(Section, Generic[C_co, M_co]):
     evaluation: EvaluationSettings = EvaluationSettings()
     run: RunSettings = RunSettings()
     wire: WireSettings = WireSettings()
+    privacy: PrivacySettings = PrivacySettings()
+    attack: AttackSettings = AttackSettings()
     client: C_co
     merge: M_co
 
@@ -457,6 +514,12 @@ class Settings(Section, Generic[C_co, M_co]):
                 f"{self.clients_per_round}"
             )
         return self
+
+    @property
+    def keeps_history(self) -> bool:
+        """Tell whether clients are held against what they answered earlier in the run."""
+        asked = self.server.history
+        return self.merge.robust == "auto" if asked is None else asked
 
     def is_scored(self, server_round: int) -> bool:
         """Tell whether the server scores the global model in this round."""

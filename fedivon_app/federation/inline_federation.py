@@ -10,16 +10,30 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Self
 
 from fedivon_app.core.errors import FlowerError
-from fedivon_app.federation.inline_run import Task, fork_server, make_run, start
+from fedivon_app.federation.fork_server import fork_server, start
 from fedivon_app.federation.superlink import RunConfig, RunEnd
 from fedivon_app.logs import MARK
 from fedivon_app.runs.status import RunStatus
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a run's process is to do.
+
+    `cores` are all that the run may use, and `threads` those of each client.
+    """
+
+    config: RunConfig
+    nodes: int
+    cores: int
+    threads: int
 
 
 class InlineFederation:
@@ -49,7 +63,7 @@ class InlineFederation:
         task = Task(config=config, nodes=nodes, cores=self.cores, threads=threads)
         listener, speaker = Pipe(duplex=False)
         ours, theirs = Pipe()
-        process = fork_server().Process(target=make_run, args=(task, speaker, theirs))
+        process = fork_server().Process(target=_make_run, args=(task, speaker, theirs))
         start(process)
         speaker.close()
         theirs.close()
@@ -61,6 +75,13 @@ class InlineFederation:
         finally:
             ours.close()  # the run ends, if it has not
             process.join()
+
+
+def _make_run(task: Task, lines: Connection, end: Connection) -> None:
+    """Make a run in this process, which has the app: who asks for it does without."""
+    from fedivon_app.federation.inline_run import make_run
+
+    make_run(task, lines, end)
 
 
 def _lines(listener: Connection) -> Iterator[str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -20,12 +19,11 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Self
 
 from flwr.app import ArrayRecord, Context, Error, Message, RecordDict
-from flwr.serverapp import Grid
 
 from fedivon_app.core.errors import FlowerError
 from fedivon_app.federation.inline_worker import POSTERIOR, Done, Order
+from fedivon_app.federation.own_grid import OwnGrid, number
 
-PAUSE = 0.01  # seconds between two looks for the replies to a roll call
 CLIENT_DIED = 8  # Flower's code for a client's process that ended without a reply
 FIRST_NODE = 1000  # node ids are no partition numbers, and nobody is to take them for such
 
@@ -49,7 +47,7 @@ class _Waiting:
     posterior: int | None
 
 
-class InlineGrid(Grid):
+class InlineGrid(OwnGrid):
     """A grid of `nodes` simulated nodes, with the workers that `hire` starts.
 
     To be entered by `with`, so that its processes end.
@@ -75,6 +73,7 @@ class InlineGrid(Grid):
         self._batch = 0
         self._wanted: set[str] = set()  # ids of the messages whose replies will be asked for
         self._replies: dict[str, Message] = {}
+        self._arrived = threading.Condition(self._lock)
         self._numbers = itertools.count()
         self._failure: BaseException | None = None
         self._bell, self._ring = Pipe(duplex=False)
@@ -104,17 +103,6 @@ class InlineGrid(Grid):
         """Flower's account of the run, which there is none of."""
         raise FlowerError("the inline engine keeps no account of its run")
 
-    def create_message(
-        self,
-        content: RecordDict,
-        message_type: str,
-        dst_node_id: int,
-        group_id: str,
-        ttl: float | None = None,
-    ) -> Message:
-        """Return a new message."""
-        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
-
     def get_node_ids(self) -> list[int]:
         """Return the ids of all nodes."""
         return list(self.contexts)
@@ -122,8 +110,7 @@ class InlineGrid(Grid):
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         """Send a batch of messages; what is still waiting of an earlier one is given up."""
         batch = list(messages)
-        for message in batch:
-            message.metadata.__dict__["_message_id"] = f"message-{next(self._numbers)}"
+        names = [number(message, f"message-{next(self._numbers)}") for message in batch]
         with self._lock:
             self._check()
             self._batch += 1
@@ -131,9 +118,9 @@ class InlineGrid(Grid):
             self._queue.clear()
             self._replies.clear()
             self._queue.extend(self._waiting(batch))
-            self._wanted = {message.metadata.message_id for message in batch}
+            self._wanted = set(names)
         self._ring.send(None)
-        return [message.metadata.message_id for message in batch]
+        return names
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         """Return the replies that have come to these messages."""
@@ -142,19 +129,10 @@ class InlineGrid(Grid):
             asked = [name for name in message_ids if name in self._replies]
             return [self._replies.pop(name) for name in asked]
 
-    def send_and_receive(
-        self, messages: Iterable[Message], *, timeout: float | None = None
-    ) -> list[Message]:
-        """Send a batch, and return the replies that come in time."""
-        missing = set(self.push_messages(messages))
-        end = None if timeout is None else time.monotonic() + timeout
-        replies: list[Message] = []
-        while missing and (end is None or time.monotonic() < end):
-            arrived = self.pull_messages(missing)
-            missing -= {message.metadata.reply_to_message_id for message in arrived}
-            replies += arrived
-            time.sleep(0 if arrived else PAUSE)
-        return replies
+    def rest(self, seconds: float) -> None:
+        """Wait until there is a reply to be pulled, or for so many seconds."""
+        with self._arrived:
+            self._arrived.wait_for(lambda: self._replies or self._failure, seconds)
 
     # The thread that deals with the workers.
 
@@ -196,6 +174,7 @@ class InlineGrid(Grid):
         except BaseException as error:
             with self._lock:
                 self._failure = error
+                self._arrived.notify_all()
 
     def _hired(self) -> Worker:
         ours, theirs = Pipe()
@@ -237,6 +216,7 @@ class InlineGrid(Grid):
             name = done.reply.metadata.reply_to_message_id
             if name in self._wanted:
                 self._replies[name] = done.reply
+                self._arrived.notify_all()
 
     def _replace(self, worker: Worker) -> None:
         worker.pipe.close()

@@ -1,64 +1,24 @@
-"""A run of the inline engine: the ServerApp in a process of its own, with its grid of workers.
-
-Processes come from Python's fork server, which has imported the app once and computes nothing: a
-new one is there in milliseconds, and has no threads of another's to stumble over.
-"""
+"""A run of the inline engine: the ServerApp in a process of its own, with its grid of workers."""
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import sys
 import threading
 import traceback
-from collections.abc import Mapping
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
-from types import ModuleType
 
 from flwr.app import Context, RecordDict
 
 from fedivon_app import server_app
+from fedivon_app.federation.fork_server import fork_server, start
+from fedivon_app.federation.inline_federation import Task
 from fedivon_app.federation.inline_grid import InlineGrid
 from fedivon_app.federation.inline_worker import become_a_task, serve, speak_into
 from fedivon_app.federation.superlink import RunEnd
 from fedivon_app.runs.status import RunStatus
-
-
-@dataclass(frozen=True)
-class Task:
-    """What a run's process is to do.
-
-    `cores` are all that the run may use, and `threads` those of each client.
-    """
-
-    config: Mapping[str, str | bool | int | float]
-    nodes: int
-    cores: int
-    threads: int
-
-
-def fork_server() -> ForkServerContext:
-    """Return the context of processes that have the app imported when they begin."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
-    return context
-
-
-def start(process: BaseProcess) -> None:
-    """Start a process of the fork server without the caller's main module.
-
-    Python would run a script again in each of its processes, down to the line that starts them.
-    """
-    own = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        process.start()
-    finally:
-        sys.modules["__main__"] = own
 
 
 def inline_grid(nodes: int, cores: int, threads: int = 1) -> InlineGrid:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import ssl
 import subprocess
@@ -16,8 +17,15 @@ from typing import Self
 import psutil
 
 from fedivon_app.core.errors import FlowerError
-from fedivon_app.federation.bundle import working_folder
-from fedivon_app.federation.superlink import BIN, SuperLink
+from fedivon_app.federation import ray_cluster
+from fedivon_app.federation.bundle import app_root, copy_app, working_folder
+from fedivon_app.federation.ray_cluster import check_address, environment_for
+from fedivon_app.federation.shared_nodes import CLIENTS
+from fedivon_app.federation.superlink import BIN, PLACES, RunConfig, SuperLink
+
+# Simulated nodes that play the clients. Flower gives each a message every tenth of a second.
+FEW = 32
+NODES_A_CORE = 8
 
 
 class Federation(SuperLink):
@@ -25,7 +33,9 @@ class Federation(SuperLink):
 
     Without `simulation` the nodes are SuperNodes that somebody starts and points to `address`; with
     `keys`, a folder that `fedivon keys` made, they speak TLS and need keys that are registered.
-    `cores` are those that a simulation may use, None for all that there are.
+    `cores` are those that a simulation may use, None for all that there are; `gpus` is the share of
+    a GPU that each simulated node has. `ray` is the address of a Ray cluster that is to play the
+    clients, None for this machine.
     """
 
     def __init__(
@@ -35,6 +45,8 @@ class Federation(SuperLink):
         start_timeout: float = 90,
         keys: Path | None = None,
         cores: int | None = None,
+        ray: str | None = None,
+        gpus: float = 0,
     ):
         super().__init__(
             address=f"127.0.0.1:{free_port()}",
@@ -45,9 +57,17 @@ class Federation(SuperLink):
         self.start_timeout = start_timeout
         self.keys = keys
         self.cores = cores
+        self.ray = ray
+        self.gpus = gpus
 
     def __enter__(self) -> Self:
+        if self.ray is not None:
+            check_address(self.ray)
         super().__enter__()
+        self.environment.pop(ray_cluster.ADDRESS, None)  # a cluster is used by whoever names it
+        if self.ray is not None:
+            places = {name: self.environment[name] for name in PLACES if name in self.environment}
+            self.environment |= environment_for(self.ray, self._code, places)
         self._log = open(Path(self._home.name) / "superlink.log", "w")
         try:
             self.start()
@@ -115,14 +135,39 @@ class Federation(SuperLink):
         """The process id of the SuperLink, from which all its processes come."""
         return self._superlink.pid
 
+    def submit(self, config: RunConfig, nodes: int | None = None, cpus: float = 1) -> str:
+        """Start a run; where it is simulated, Flower's nodes play its clients in turn."""
+        if self.simulation and nodes is not None:
+            config = {**config, CLIENTS: nodes}
+        if self.ray is not None:
+            shutil.rmtree(self._code, ignore_errors=True)
+            copy_app(app_root(), self._code)
+        return super().submit(config, nodes, cpus)
+
     def _federation(self, nodes: int | None, cpus: float) -> list[str]:
         """How many nodes are simulated, for Flower's own default is two."""
         if not self.simulation:
             return []
+        if self.ray is not None:
+            few = nodes and min(nodes, ray_cluster.NODES)
+            resources = f"client-resources-num-cpus={cpus:g}{self._share_of_gpu}"
+            return ["--federation-config", f"num-supernodes={few} {resources}"]
         cores = self.cores or os.cpu_count() or 1
         own = min(cpus, cores)
+        few = nodes and min(nodes, max(FEW, NODES_A_CORE * cores))
         resources = f"client-resources-num-cpus={own:g} init-args-num-cpus={cores}"
-        return ["--federation-config", f"num-supernodes={nodes} {resources}"]
+        resources += self._share_of_gpu
+        return ["--federation-config", f"num-supernodes={few} {resources}"]
+
+    @property
+    def _code(self) -> Path:
+        """Where the app lies that goes to the workers of a Ray cluster, as the run has it."""
+        return Path(self._home.name) / "app"
+
+    @property
+    def _share_of_gpu(self) -> str:
+        """What Flower is told of GPUs, if its nodes have any."""
+        return f" client-resources-num-gpus={self.gpus:g}" if self.gpus else ""
 
     def _abandon(self, run_id: str) -> None:
         """The run ends with the SuperLink."""

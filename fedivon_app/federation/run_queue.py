@@ -14,6 +14,7 @@ from typing import Literal
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.core.text import duration
+from fedivon_app.federation.inline_federation import InlineFederation
 from fedivon_app.federation.local_federation import Federation
 from fedivon_app.federation.superlink import RunEnd, RunMaker, SuperLink
 from fedivon_app.progress import Line, RunLines
@@ -53,7 +54,8 @@ class Where:
     """What runs go to: a simulation that is started for them, or a SuperLink that is there.
 
     A simulation is Flower's own, or the inline one. `cores` are those that it may use, None for all
-    that there are.
+    that there are; `gpus` is the share of a GPU that each of its clients has. `ray` is the address
+    of a Ray cluster for Flower's. `signature` is that of the code, for sites that ask for one.
     """
 
     cpus: float = 1
@@ -62,17 +64,17 @@ class Where:
     ca: Path | None = None
     engine: Engine = "flower"
     cores: int | None = None
+    signature: str = ""
+    ray: str | None = None
+    gpus: float = 0
 
     def federation(self) -> AbstractContextManager[RunMaker]:
         """Return the federation, to be entered by `with`."""
         if self.superlink:
             return SuperLink(self.superlink, self.ca, verbose=self.verbose)
         if self.engine == "inline":
-            # Imported late, for it brings the app and torch.
-            from fedivon_app.federation.inline_federation import InlineFederation
-
             return InlineFederation(cores=self.cores, verbose=self.verbose)
-        return Federation(verbose=self.verbose, cores=self.cores)
+        return Federation(verbose=self.verbose, cores=self.cores, ray=self.ray, gpus=self.gpus)
 
     @property
     def waits_for(self) -> str:
@@ -81,7 +83,9 @@ class Where:
             return f"waiting for the SuperLink at {self.superlink}"
         if self.engine == "inline":
             return "starting its processes"
-        return "starting Flower's federation, which takes half a minute"
+        if self.ray:
+            return f"starting Flower's federation on the Ray cluster at {self.ray}"
+        return "starting Flower's federation, which takes ten to thirty seconds"
 
     @property
     def settings(self) -> list[str]:
@@ -103,6 +107,8 @@ def launch(
     if not runs:
         return
     code = {"commit": commit()}
+    if where.signature:
+        code["signature"] = where.signature
     with where.federation() as federation:
         for one in runs:
             began = time.monotonic()

@@ -65,6 +65,11 @@ def check_place(folder: Path) -> None:
 
 def _check(settings: AnySettings, seen: set[str], remote: bool) -> None:
     data = settings.data
+    if remote and settings.attack.kind != "none":
+        raise SettingsError(
+            f"attack.kind is {settings.attack.kind}: attacks are for simulations, not for the "
+            "nodes of a SuperLink"
+        )
     if remote and (data.source != "nodes" or data.path):
         return
     if not remote:

@@ -11,6 +11,7 @@ import ast
 import hashlib
 import importlib.util
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -59,13 +60,9 @@ def mixed(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
     return {**now, **dict.fromkeys(changed(before, now), MIXED)}
 
 
-@lru_cache(maxsize=512)
 def digest(source: str) -> str:
     """Return a short digest of what a module does."""
-    tree = _Essence().visit(ast.parse(source))
-    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    tree = _Imports(used).visit(tree)
-    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()[:DIGITS]
+    return _read(source).digest
 
 
 def _reachable(roots: Iterable[str]) -> set[str]:
@@ -76,7 +73,7 @@ def _reachable(roots: Iterable[str]) -> set[str]:
         name = waiting.pop()
         if name not in found:
             found.add(name)
-            waiting += [other for other in _imports(_source(name)) if _counts(other)]
+            waiting += [other for other in _read(_source(name)).imports]
     return found
 
 
@@ -87,26 +84,41 @@ def _counts(name: str) -> bool:
     return package == PACKAGE and rest.partition(".")[0] in ROOMS
 
 
+@dataclass(frozen=True)
+class _Module:
+    """What there is to know of a source: its digest, and the modules that it imports."""
+
+    digest: str
+    imports: tuple[str, ...]
+
+
 @lru_cache(maxsize=512)
-def _imports(source: str) -> tuple[str, ...]:
+def _read(source: str) -> _Module:
+    tree = ast.parse(source)
+    imports = tuple(_imports(tree))
+    tree = _Essence().visit(tree)
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    tree = _Imports(used).visit(tree)
+    return _Module(hashlib.sha256(ast.dump(tree).encode()).hexdigest()[:DIGITS], imports)
+
+
+def _imports(tree: ast.AST) -> Iterator[str]:
     """The modules that a source imports; what is for a type checker alone does not count."""
-    names: list[str] = []
-    for node in _nodes(ast.parse(source)):
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
         if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
+            names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
             inside = [f"{node.module}.{alias.name}" for alias in node.names]
-            modules = [name for name in inside if _counts(name) and _is_module(name)]
-            names += modules or [node.module]
-    return tuple(name for name in names if _counts(name) and _is_module(name))
-
-
-def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
-    for child in ast.iter_child_nodes(tree):
-        if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+            names = [name for name in inside if _counts(name) and _is_module(name)] or [node.module]
+        else:
+            if not isinstance(node, ast.expr):  # no import is inside of one
+                waiting += ast.iter_child_nodes(node)
             continue
-        yield child
-        yield from _nodes(child)
+        yield from (name for name in names if _counts(name) and _is_module(name))
 
 
 @lru_cache(maxsize=512)

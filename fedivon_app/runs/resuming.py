@@ -22,6 +22,7 @@ MAY_CHANGE = (
     "evaluation.at",
     "evaluation.samples",
     "evaluation.final_samples",
+    "evaluation.antithetic",
     "evaluation.clients_every",
     "evaluation.ood",
     "evaluation.ood_path",

@@ -20,12 +20,14 @@ from fedivon_app.datasets.resize import fit
 from fedivon_app.datasets.sources import load
 from fedivon_app.plurals import counted
 from fedivon_app.runs.folder import Run
+from fedivon_app.runs.records import UNCERTAINTY
 from fedivon_app.runs.trained_model import Trained, Which
 from fedivon_app.server.evaluation import ways
 from fedivon_app.server.setup import server_data
 
 FRACTIONS = np.arange(1, 21) / 20
 NUM_BINS = 40
+SURE = 0.9  # the probability from which on a model counts as sure of a class
 MEASURES = {"mean": ("entropy", "aleatoric"), "mc": ("entropy", "aleatoric", "epistemic")}
 STREAM = 0x6F6F64  # of the seed: which examples are compared with the out-of-distribution ones
 
@@ -87,7 +89,7 @@ def assess(
         "num_examples": len(truth),
         "ways": judged,
     }
-    run.write("uncertainty.json", json.dumps(result, indent=1) + "\n")
+    run.write(UNCERTAINTY, json.dumps(result, indent=1) + "\n")
     return result
 
 
@@ -133,7 +135,10 @@ def _detection(
     outside: Outside,
     measures: Sequence[str],
 ) -> dict[str, Any]:
-    """Return the AUROC of each measure as a detector of the outside data, and both histograms."""
+    """Return the AUROC of each measure as a detector of the outside data, and both histograms.
+
+    `sure` are the shares of examples, inside and outside, of which the model is sure.
+    """
     near_by = inside.uncertainty()
     far_by = far.uncertainty()
     areas = {}
@@ -147,8 +152,18 @@ def _detection(
         "num_in": len(outside.rows),
         "num_out": len(far_by["entropy"]),
         "auroc": areas,
+        "sure": {
+            "from": SURE,
+            "in": _sure(inside.mean[outside.rows]),
+            "out": _sure(far.mean),
+        },
     }
     return {"histograms": histograms, "ood": found}
+
+
+def _sure(probabilities: np.ndarray) -> float:
+    """Return the share of examples for which the likeliest class has a probability of SURE."""
+    return float(np.mean(probabilities.max(1) >= SURE))
 
 
 def _histogram(inside: np.ndarray, outside: np.ndarray | None = None) -> dict[str, list[float]]:

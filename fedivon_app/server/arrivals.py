@@ -6,6 +6,7 @@ asks for an array that is not there again after a second, and a round of small m
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from importlib import import_module
 
@@ -16,8 +17,11 @@ PULL = Name("flwr.superlink.grid.http_grid", "pull_objects", ("initial_backoff",
 
 
 def ask_again_sooner() -> None:
-    """Let Flower's grid ask for arrays again soon; do nothing where flwr has no such name."""
-    if PULL.complaint():
+    """Let Flower's grid ask for arrays again soon.
+
+    Do nothing where no such grid is in use, as in a simulation, or flwr has no such name.
+    """
+    if PULL.module not in sys.modules or PULL.complaint():
         return
     grid = import_module(PULL.module)
     if not isinstance(grid.pull_objects, partial):

@@ -22,6 +22,7 @@ from fedivon_app.server.recorder import checkpoint_of
 from fedivon_app.server.setup import Preparation
 from fedivon_app.strategies.roll_call import wait_for_nodes
 from fedivon_app.strategies.rounds import Rounds
+from fedivon_app.strategies.secure_rounds import SecureRounds
 from fedivon_app.strategies.standing import Standing
 
 log = logging.getLogger("fedivon")
@@ -71,7 +72,8 @@ def rounds_of(opened: Opened, prepared: Preparation) -> Rounds:
     elif settings.pretraining.fraction:
         standing = Standing(0, pretrain(run.settings, first, prepared.flat))
         run.save(checkpoint_of(standing))
-    rounds = Rounds(
+    kind = SecureRounds if settings.privacy.secure_aggregation else Rounds
+    rounds = kind(
         strategy,
         first,
         standing=standing,

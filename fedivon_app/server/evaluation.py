@@ -13,6 +13,7 @@ from fedivon_app.core.flat import Flat
 from fedivon_app.core.predict import Moments, has_samples, predict_moments
 from fedivon_app.core.scores import chosen_scores, tally_of, values_of
 from fedivon_app.core.settings import AnySettings
+from fedivon_app.core.trigger import with_trigger
 from fedivon_app.datasets.loading import tensors
 from fedivon_app.server.setup import Examples
 
@@ -66,12 +67,30 @@ class Evaluator:
                 count,
                 self.settings.seed,
                 buffers=payload.buffers,
+                antithetic=self.settings.evaluation.antithetic,
             )
             tally = tally_of(moments.mean, truth, self._scores)
             scores[way] = values_of(tally, self._scores) | ({"samples": count} if count else {})
             if name == "test":
                 self.moments[way] = moments
+                if self.settings.attack.kind == "backdoor":
+                    scores[way]["backdoor"] = self.backdoor(part, payload, count)
         return scores
+
+    def backdoor(self, part: Part, payload: Payload, samples: int) -> float:
+        """Return the share of examples of other classes that the trigger leads to the target."""
+        target = self.settings.attack.target
+        others = part.labels != target
+        marked = with_trigger(part.inputs[others])
+        found = predict_moments(
+            self.flat,
+            payload.posterior,
+            marked,
+            samples,
+            self.settings.seed,
+            buffers=payload.buffers,
+        )
+        return float((found.mean.argmax(axis=1) == target).mean())
 
 
 def ways(flat: Flat, payload: Payload, samples: int) -> dict[str, int]:

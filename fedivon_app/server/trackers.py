@@ -56,11 +56,11 @@ class TensorBoard(Tracker):
     extra = "tensorboard"
 
     def __init__(self, run: Run, done: int):
-        from torch.utils.tensorboard import SummaryWriter
+        from torch.utils import tensorboard
 
-        self._writer: Any = SummaryWriter(  # type: ignore[no-untyped-call]
-            run.folder / "tensorboard", purge_step=done + 1 if done else None
-        )
+        writer: Any = tensorboard.SummaryWriter  # its functions have no types
+        purged = done + 1 if done else None
+        self._writer = writer(run.folder / "tensorboard", purge_step=purged)
         text = "\n".join(f"    {name}: {value}" for name, value in _settings(run).items())
         self._writer.add_text("settings", text, done)
 

@@ -119,7 +119,8 @@ def published_text(published: Published) -> str:
 
 def verdict_text(filled: Filled) -> str:
     """Return what agrees and what does not, in sentences."""
-    lines = [f"**{filled.state.capitalize()}**: {filled.counts}."]
+    said = f": {filled.counts}" if filled.counts else ""
+    lines = [f"**{filled.state.capitalize()}**{said}."]
     for order in filled.orders:
         if not order.agrees:
             pairs = ", ".join(f"{better} over {worse}" for better, worse in order.wrong[:4])
@@ -143,9 +144,7 @@ def list_text(all_filled: Sequence[Filled]) -> str:
 def list_row(filled: Filled) -> list[str]:
     """Return a table's name, title, state, scale and age."""
     state = filled.state
-    detail = filled.counts if state not in (State.NOT_RUN, State.CANNOT, State.DRAWN) else ""
-    if state is State.CANNOT:
-        detail = filled.cannot
+    detail = filled.cannot if state is State.CANNOT else filled.counts
     scale = filled.scale if filled.measured else NOTHING
     return [
         f"`{filled.table.name}`",

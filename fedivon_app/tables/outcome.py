@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import Field
 
 from fedivon_app.core.client_scores import PLACES
-from fedivon_app.core.settings import Section
+from fedivon_app.core.section import Section
 from fedivon_app.report.results import RunResults
 from fedivon_app.runs.folder import Run
 from fedivon_app.runs.records import SETTINGS, read_code

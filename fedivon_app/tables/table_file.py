@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from fedivon_app.core.compose import CONF, LOADER
 from fedivon_app.core.errors import SettingsError
-from fedivon_app.core.settings import Section
+from fedivon_app.core.section import Section
 from fedivon_app.core.text import did_you_mean, one_line
 from fedivon_app.tables.quantities import QUANTITIES
 

@@ -108,6 +108,7 @@ class State(StrEnum):
     AGREES = "agrees"
     ORDER = "order agrees"
     DIFFERS = "does not agree"
+    PARTLY = "partly run"
     NOT_RUN = "not run"
     CANNOT = "cannot run here"
     DRAWN = "drawn"
@@ -184,7 +185,10 @@ def _holds(claim: Claim, rows: Mapping[str, Entry]) -> bool | None:
 
 
 def state_of(entries: Sequence[Entry], claims: Sequence[Judged]) -> State:
-    """Return what a table has come to, by its numbers if the paper has any, else by its claims."""
+    """Return what a table has come to, by its numbers if the paper has any, else by its claims.
+
+    Where neither can be compared yet, although something was measured, it is partly run.
+    """
     measured = [entry for entry in entries if entry.ours is not None]
     if not measured:
         return State.NOT_RUN
@@ -192,7 +196,7 @@ def state_of(entries: Sequence[Entry], claims: Sequence[Judged]) -> State:
     if not compared:
         judged = [claim for claim in claims if claim.holds or claim.fails]
         if not judged:
-            return State.NOT_RUN
+            return State.PARTLY
         return State.DIFFERS if any(claim.fails for claim in judged) else State.ORDER
     if all(compared):
         return State.AGREES

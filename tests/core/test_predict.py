@@ -360,3 +360,31 @@ def test_dropout_and_weight_samples_go_together():
         .mean()
     )
     assert both > 1.2 * predict_samples(flat, point, inputs, 40, 0).var(0).mean()
+
+
+@pytest.mark.parametrize("samples_at_once", [1, 3, None])
+def test_antithetic_samples_mirror_each_other_at_the_mean(samples_at_once):
+    flat, posterior, inputs = network("mlp")
+    options = {"samples_at_once": samples_at_once, "antithetic": True}
+    drawn = predict_samples(flat, posterior, inputs, 5, 3, **options)
+    independent = predict_samples(flat, posterior, inputs, 3, 3)
+    np.testing.assert_allclose(drawn[::2], independent, atol=2e-6)
+    for number in range(2):
+        noise = np.random.default_rng([3, number]).standard_normal(len(flat), np.float32)
+        mirror = Posterior(posterior.mean - noise / np.sqrt(posterior.precision))
+        expected = predict_mean(flat, mirror, inputs)
+        np.testing.assert_allclose(drawn[2 * number + 1], expected, atol=2e-6)
+
+
+def test_antithetic_samples_are_as_good_as_many_independent_ones():
+    flat, posterior, inputs = network("linear", (60,), precision=2000.0)
+    exact = predict(flat, posterior, inputs, 2000, 1)
+
+    def error(antithetic):
+        tries = [
+            predict(flat, posterior, inputs, 8, seed, antithetic=antithetic)
+            for seed in range(100, 130)
+        ]
+        return np.mean(np.square(np.stack(tries) - exact))
+
+    assert error(antithetic=True) < error(antithetic=False) / 4

@@ -38,6 +38,18 @@ def test_digits_are_all_there_as_bytes_with_a_fixed_stratified_fifth_for_testing
     assert load("digits", tmp_path, seed=5, num_clients=3) is source
 
 
+def test_photos_are_patches_of_two_photographs_row_by_row(tmp_path):
+    from sklearn.datasets import load_sample_images
+
+    source = load("photos", tmp_path)
+    assert (len(source.x_train), len(source.x_test), source.shape) == (174, 346, (8, 8, 1))
+    assert source.class_names == ("temple", "flower") and source.x_test.dtype == np.uint8
+    temple = load_sample_images().images[0].mean(axis=2)
+    second = temple[:32, 32:64]  # the first is for training
+    assert source.x_test[0, 0, 0] == np.rint(second[:4, :4].mean())
+    assert source.x_test[0, 7, 2] == np.rint(second[28:, 8:12].mean())
+
+
 def test_synthetic_sizes_owners_and_seed(tmp_path):
     source = load("synthetic", tmp_path, num_clients=8, seed=3)
     assert source.shape == (60,) and source.x_train.dtype == np.float32 and source.num_classes == 10

@@ -24,7 +24,9 @@ class Sites:
 
     The nodes dial the proxy. Those of `admitted` are started, as partition 0, 1 and so on, with the
     files that `fedivon deal` left in `data` if that is given. `modes` are other ways of
-    starting ClientApps than the default, by site.
+    starting ClientApps than the default, and `configs` more words of the node config, by site. With
+    `signed`, each site signs its keys of a secure sum, and knows the public keys of all admitted
+    ones.
     """
 
     def __init__(
@@ -35,8 +37,12 @@ class Sites:
         others: tuple[str, ...] = (),
         data: Path | None = None,
         modes: Mapping[str, Mode] | None = None,
+        configs: Mapping[str, str] | None = None,
+        signed: bool = False,
     ):
         self.root = root
+        self.configs = configs or {}
+        self.signed = signed
         self.modes = modes or {}
         self.keys = root / "keys"
         self.data = data
@@ -48,6 +54,11 @@ class Sites:
         self.nodes: dict[str, subprocess.Popen] = {}
         stack.callback(lambda: [end_family(node.pid) for node in self.nodes.values()])
         list(admit(self.federation, self.keys, admitted))
+        self.known_keys = root / "known"
+        self.known_keys.mkdir()
+        for site in admitted:
+            public = self.keys / "sites" / site / "node.pub"
+            shutil.copy(public, self.known_keys / f"{site}.pub")
         for partition, site in enumerate(admitted):
             self.start(site, partition)
 
@@ -105,6 +116,10 @@ class Sites:
         config = f'partition-id={partition} state-path="{self.kept(site)}"'
         if self.data:
             config += f' data-path="{self.data / site / "site.npz"}"'
+        config += f" {self.configs.get(site, '')}"
+        if self.signed:
+            config += f' name="{site}" signing-key="{place / "node.key"}"'
+            config += f' site-keys="{self.known_keys}" smallest-cohort=4'
         node = start_node(
             federation=self.federation,
             folder=self.root / site,

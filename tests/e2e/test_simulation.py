@@ -11,6 +11,7 @@ import subprocess
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
@@ -106,6 +107,31 @@ def test_the_inline_engine_gives_the_same_numbers_as_flowers(undisturbed, tmp_pa
     with InlineFederation() as inline:
         found = simulate(inline, tmp_path, at_once=2)
     assert numbers(found.folder) == numbers(undisturbed.folder)
+
+
+def test_secure_sums_are_those_in_the_open_in_both_engines(federation, tmp_path):
+    """Integers have one sum in whatever order they come, so that the engines agree to the bit."""
+    words = ["data.clients=4", "clients_per_round=4", "rounds=1", "run.client_state=run"]
+    words += ["evaluation.clients_every=1"]
+    secure = "privacy.secure_aggregation=true"
+
+    def made(maker: RunMaker, name: str, *more: str) -> Path:
+        config = configuration(tmp_path / name, "demo", "fedivon", *words, *more)
+        return launch(maker, config, nodes=4, at_once=2).completed().folder
+
+    with InlineFederation() as inline:
+        plain = made(inline, "plain")
+        mine = made(inline, "inline", secure)
+    flowers = made(federation, "flower", secure)
+    assert numbers(flowers) == numbers(mine)
+    (record,) = numbers(flowers)
+    assert len(record["clients"]) == 4 and record["merged"] and not record["dropped"]
+    found, expected = (
+        Run.load(folder / "checkpoint" / "round-000001").payload.posterior
+        for folder in (flowers, plain)
+    )
+    np.testing.assert_allclose(found.mean, expected.mean, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(found.precision, expected.precision, rtol=1e-5)
 
 
 def test_what_is_on_disk_scores_as_it_did_in_the_run(undisturbed):

@@ -10,9 +10,9 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, Rec
 
 from fedivon_app.core.errors import FlowerError
 from fedivon_app.federation import run_queue
+from fedivon_app.federation.fork_server import fork_server
 from fedivon_app.federation.inline_federation import InlineFederation
 from fedivon_app.federation.inline_grid import InlineGrid
-from fedivon_app.federation.inline_run import fork_server
 from fedivon_app.federation.run_queue import Launch, Where
 from fedivon_app.runs.plan import plan_runs
 from fedivon_app.runs.status import RunStatus

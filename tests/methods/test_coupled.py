@@ -13,6 +13,7 @@ from fedivon_app.core.compose import compose
 from fedivon_app.methods import METHODS, method, settings_of
 from fedivon_app.server.setup import prepare
 from fedivon_app.strategies.rounds import Rounds
+from fedivon_app.strategies.secure_rounds import SecureRounds
 from tests.clients.test_state import STATEFUL
 from tests.golden import InProcess
 from tests.honest import Records
@@ -50,7 +51,7 @@ class Lossy(InProcess):
         return names
 
 
-def run(name, folder, *words, grid=None, rounds=4):
+def run(name, folder, *words, grid=None, rounds=4, records=None):
     """The rounds after they are done, and their records."""
     experiment = "digits-regression" if name == "bayes-admm-full" else "demo"
     small = ["model.options={sizes: [8], activation: relu}"]
@@ -60,8 +61,10 @@ def run(name, folder, *words, grid=None, rounds=4):
     prepared = prepare(settings)
     strategy = method(name).strategy(settings, prepared.architecture)
     first = strategy.begin(prepared.flat.mean(), prepared.flat.buffers)
-    loop = Rounds(strategy, first, run_folder=folder)
-    records = Records()
+    folder.mkdir(parents=True, exist_ok=True)
+    kind = SecureRounds if settings.privacy.secure_aggregation else Rounds
+    loop = kind(strategy, first, run_folder=folder)
+    records = records or Records()
     loop.start(grid or Lossy(), loop.arrays(), rounds, observer=records)
     return loop, records.records
 
@@ -75,12 +78,12 @@ def kept(loop, folder, name):
     return total
 
 
-def assert_agree(loop, folder, name):
+def assert_agree(loop, folder, name, clients=CLIENTS):
     """Server and clients have the same sums of duals, or the same mean control."""
     for part in METHODS[name].client.coupled:
         own = kept(loop, folder, part)
         if part == "control":
-            server = loop.standing.payload.extras["control"] * CLIENTS
+            server = loop.standing.payload.extras["control"] * clients
         else:
             server = loop.standing.state[f"sum_{part}"]
         if name == "bayes-admm-full":  # whose clients have their weights in another order

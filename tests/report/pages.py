@@ -123,11 +123,12 @@ def assessed(ood=True, epistemic=0.8123):
             "reliability": {"confidence": [None, 0.6], "accuracy": [None, 0.5], "count": [0, 10]},
             "retention": {"fractions": [0.5, 1.0]} | {kind: [0.9, 0.5] for kind in kinds},
             "histograms": {kind: hist for kind in kinds},
-        } | (
-            {"ood": {"source": "mnist", "num_in": 50, "num_out": 40, "auroc": areas(kinds)}}
-            if ood
-            else {}
-        )
+        } | ({"ood": unknown(kinds)} if ood else {})
+
+    def unknown(kinds):
+        sure = {"from": 0.9, "in": 0.7, "out": 0.0625}
+        sizes = {"num_in": 50, "num_out": 40}
+        return {"source": "mnist", **sizes, "auroc": areas(kinds), "sure": sure}
 
     def areas(kinds):
         return {

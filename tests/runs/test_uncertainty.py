@@ -99,6 +99,9 @@ def test_unknown_data_are_told_from_known_ones(run, strange):
     for name, area in found["auroc"].items():
         assert area == pytest.approx(auroc(near[name], far[name]), abs=1e-3)
     assert found["auroc"]["entropy"] > 0.6
+    certain = samples_of(run, source.x_test).mean(0).max(1) >= 0.9
+    assert found["sure"]["in"] == pytest.approx(certain.mean(), abs=0.01)
+    assert found["sure"]["out"] < found["sure"]["in"]
     histogram = result["ways"]["mean"]["histograms"]["entropy"]
     assert sum(histogram["in"]) == pytest.approx(1) and sum(histogram["out"]) == pytest.approx(1)
 

@@ -1,5 +1,6 @@
 """Arrays that have not come yet are asked for again soon."""
 
+import sys
 from functools import partial
 from importlib import import_module
 
@@ -25,3 +26,9 @@ def test_a_flower_without_that_name_is_left_as_it_is(monkeypatch):
     before = dict(vars(grid))
     ask_again_sooner()
     assert dict(vars(grid)) == before
+
+
+def test_a_run_without_flowers_grid_does_not_import_it(monkeypatch):
+    monkeypatch.delitem(sys.modules, PULL.module)
+    ask_again_sooner()
+    assert PULL.module not in sys.modules

@@ -25,7 +25,7 @@ from fedivon_app.datasets.loading import tensors
 from fedivon_app.methods import method, settings_of
 from fedivon_app.server.setup import prepare
 from fedivon_app.strategies.base import Reply
-from fedivon_app.strategies.guard import Guarded, guarded, lower_median, precision_shares
+from fedivon_app.strategies.guard import Bounds, Guarded, guarded, lower_median, precision_shares
 from fedivon_app.strategies.rounds import Rounds
 
 BLOCKS = [slice(0, 2), slice(2, 4)]
@@ -36,8 +36,8 @@ def cohort(*posteriors):
     return [Reply(10 + k, 1, 0, Payload(posterior), {}) for k, posterior in enumerate(posteriors)]
 
 
-def bounded(replies, server=SERVER, blocks=BLOCKS, precision=None, change=None):
-    return guarded(replies, server, blocks=blocks, precision_bound=precision, change_bound=change)
+def bounded(replies, server=SERVER, blocks=BLOCKS, batch_size=1, **bounds):
+    return guarded(replies, server, blocks=blocks, bounds=Bounds(**bounds), batch_size=batch_size)
 
 
 def honest(scale=1.0, mean=1.0):
@@ -118,6 +118,25 @@ def test_a_minority_never_has_more_than_the_bound_allows(count, spread, seed):
     for reply in found.replies:
         assert (reply.posterior.precision.reshape(2, 2).max(axis=1) <= limit * (1 + 1e-5)).all()
         assert reply.posterior.fault() is None
+
+
+def test_who_has_more_examples_may_be_more_precise_and_move_further():
+    """Ten times the examples bear ten times the precision, and, step by step, ten times the way."""
+    few = cohort(honest(), honest())
+    much = Reply(12, 10, 0, Payload(honest(scale=90.0, mean=40.0)), {})
+    assert bounded([*few, much], precision=10, change=5).findings == {}
+    claims = Reply(12, 10, 0, Payload(honest(scale=110.0, mean=60.0)), {})
+    found = bounded([*few, claims], precision=10, change=5).findings[12]
+    assert found == {"precision": pytest.approx(11), "change": pytest.approx(6)}
+    one_step = bounded([*few, much], change=5, batch_size=10).findings[12]
+    assert one_step == {"change": pytest.approx(40)}
+
+
+def test_a_size_is_cut_back_to_its_multiple_of_the_median():
+    replies = [Reply(k, size, 0, Payload(honest()), {}) for k, size in enumerate([10, 20, 30, 900])]
+    found = bounded(replies, size=3)
+    assert found.findings == {3: {"size": pytest.approx(45)}}
+    assert [reply.num_examples for reply in found.replies] == [10, 20, 30, 60]
 
 
 def test_shares_of_the_merged_precision():

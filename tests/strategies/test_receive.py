@@ -120,3 +120,16 @@ def test_looks_become_rarer_while_nothing_comes_and_frequent_again_when_it_does(
     assert max(pauses) == pytest.approx(module.LONGEST)
     rounded = [round(pause, 6) for pause in pauses[:arrival]]
     assert rounded == sorted(rounded)
+
+
+def test_a_grid_that_knows_when_replies_come_is_not_slept_for(clock, monkeypatch):
+    class Knowing(Grid):
+        def rest(self, seconds):
+            clock.now = min(when for when in self.answers.values() if when > clock.now)
+
+    monkeypatch.setattr(clock, "sleep", pytest.fail)
+    answers = {5: 1.0, 6: 3.25, 7: 2.5}
+    messages = [Message(RecordDict(), node, "train") for node in answers]
+    replies = list(gather(Knowing(clock, answers), messages, timeout=100))
+    assert [reply.metadata.src_node_id for reply in replies] == [5, 7, 6]
+    assert clock.now == 3.25

@@ -83,6 +83,7 @@ def test_the_state_of_a_table():
     assert state_of(far, []) is State.ORDER
     assert state_of([far[0], entry("B", [60.0], "80.0")], []) is State.DIFFERS
     assert state_of([entry("A", None, "85.0")], []) is State.NOT_RUN
+    assert state_of([entry("A", [80.0])], []) is State.PARTLY  # and nothing to compare it with
     claim = Claim(says="A beats B.", better=("A",), worse=("B",))
     figure = [entry("A", [2.0]), entry("B", [1.0])]
     assert state_of(figure, [judge(claim, figure)]) is State.ORDER

@@ -72,6 +72,8 @@ def test_cores_are_shared(monkeypatch):
     assert isinstance(federation, Federation) and federation.cores == 2
     (_, told) = federation._federation(20, 4)
     assert told == "num-supernodes=20 client-resources-num-cpus=2 init-args-num-cpus=2"
+    (_, told) = Where(cpus=2, gpus=0.25, cores=8).federation()._federation(20, 2)
+    assert told.endswith("init-args-num-cpus=8 client-resources-num-gpus=0.25")
     inline = tune.beside(Where(engine="inline"), count=20).federation()
     assert isinstance(inline, InlineFederation) and inline.cores == 1
 

@@ -10,6 +10,7 @@ the module of the command that was given is ever imported.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Protocol, cast
 
@@ -31,14 +32,21 @@ COMMANDS = {
     "clients": "Scores a run's personal models again, client by client.",
     "illustrate": "Redraws Figures 3a, 3b and 4 of the BayesADMM paper.",
     "keys": "Creates the certificates and keys of a deployment.",
+    "sign": "Signs the code of a run, for sites that check what they run.",
     "node": "Runs the node of a site: Flower's SuperNode, made faster.",
     "sites": "Lists, admits and removes the sites of a deployment.",
     "data": "Shows how an experiment's data are divided among clients.",
     "deal": "Splits an experiment's data into one file per site.",
+    "ledger": "Shows what has been spent of the privacy of a site's data.",
     "doctor": "Checks whether a site can take part, and says what to fix.",
     "settings": "Prints the settings that a run would use.",
 }
 
+INLINE = {
+    "sweep",
+    "reproduce",
+    "tune",
+}  # commands that simulate inline unless they are told otherwise
 PASSED_ON = {"node"}  # commands whose words are those of a program of Flower's
 
 
@@ -55,3 +63,8 @@ class Command(Protocol):
 def command_of(name: str) -> Command:
     """Import the module of a command and return it."""
     return cast(Command, import_module(f"{__name__}.{name}"))
+
+
+def command_in(words: Sequence[str]) -> str | None:
+    """Return the name that stands in the place of the command, be there such a command or not."""
+    return next((word for word in words if not word.startswith("-")), None)

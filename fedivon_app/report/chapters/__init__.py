@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fedivon_app.report.chapters import (
+    attacks,
     calibration,
     clients,
     crossing,
@@ -16,6 +17,7 @@ from fedivon_app.report.chapters import (
     learning,
     personal,
     precision,
+    privacy,
     retention,
     runs,
     scores,
@@ -36,8 +38,10 @@ CHAPTERS: tuple[Callable[[PageView], Chapter | None], ...] = (
     crossing.chapter,
     personal.chapter,
     clients.chapter,
+    attacks.chapter,
     training.chapter,
     precision.chapter,
+    privacy.chapter,
     runs.chapter,
     settings.chapter,
 )

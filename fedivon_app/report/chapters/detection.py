@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
 from fedivon_app.report import html, plots
 from fedivon_app.report.grouping import Group
 from fedivon_app.report.html import Cell, Chapter
@@ -9,6 +13,7 @@ from fedivon_app.report.results import UNCERTAINTIES, WAYS, number
 from fedivon_app.report.view import PageView, Predictor
 
 FIRST = 3  # the column of the first area
+SURE_HEAD = "90 % sure, in / out"
 
 
 def chapter(view: PageView) -> Chapter | None:
@@ -52,9 +57,12 @@ def _table(view: PageView) -> str:
     for column in range(FIRST, FIRST + len(UNCERTAINTIES)):
         rows = html.mark_best(rows, column, high=True, alike=alike)
     areas = [f"AUROC, {word}" for word in UNCERTAINTIES]
-    heads = ["Group", "Prediction", "Against, in / out", *areas]
+    heads = ["Group", "Prediction", "Against, in / out", *areas, SURE_HEAD]
     first = 1 if view.alone else 0
-    note = "Area under the ROC curve of telling the two apart by the uncertainty; 0.5 is chance."
+    note = (
+        "Area under the ROC curve of telling the two apart by the uncertainty; 0.5 is chance. "
+        "Last, the share of each for which the likeliest class has a probability of 90 % or more."
+    )
     table = html.table(heads[first:], [row[first:] for row in rows], FIRST - first)
     return "<h3>Out-of-distribution detection</h3>" + html.paragraph(note) + table
 
@@ -68,4 +76,13 @@ def _row(group: Group, way: str) -> list[Cell] | None:
         html.score_cell([number((ood.get("auroc") or {}).get(kind)) for ood in found])
         for kind in UNCERTAINTIES
     ]
-    return [Cell(group.label), Cell(WAYS[way]), Cell(", ".join(sorted(against))), *areas]
+    words = [group.label, WAYS[way], ", ".join(sorted(against))]
+    return [*(Cell(word) for word in words), *areas, Cell(_sure(found))]
+
+
+def _sure(found: Sequence[Mapping[str, Any]]) -> str:
+    """Return the mean shares of which the runs are sure, inside and outside."""
+    shares = [ood["sure"] for ood in found if ood.get("sure")]
+    if not shares:
+        return "-"
+    return " / ".join(f"{fmean(one[side] for one in shares):.1%}" for side in ("in", "out"))

@@ -1,0 +1,247 @@
+"""A client against its own history: whether it answers as one who learns from data would.
+
+theta is the server's mean, and x_k a client's change of it, divided by the learning rate. Between
+two rounds in which a client took part the model has moved by D theta, and the client's answer by
+D x_k. Of each return two cosines are noted, and their means over a run's returns are judged.
+
+- Opposition, cos(D x_k, D theta). Who descends a loss is pulled back when the model moves away from
+  its data: gradients of a convex loss are monotone, so that <D x_k, D theta> is negative. It is
+  positive where somebody sends changes with the wrong sign, its own or those of others.
+- Insistence, cos(x_k, D theta). Who learns is content when the model has come its way; who pushes
+  one way whatever happens is not. As long as a model is far from what all want, all insist: so it
+  is held against the median of all clients.
+
+Besides, the claims are noted: the mean of log(s_k / s) over the weights, s being the precision that
+was sent, less the logarithm of how many times the median its data are. That is held against the
+median of all clients, in both directions and from the first reply on.
+
+So a client that lies is told from one whose data are unlike those of all others, which a look at
+one round cannot do. At the start of training gradients may grow on their way down, for honest
+clients too: a round counts only if the median of its oppositions is clearly negative. Vectors are
+kept as sketches (each weight added, with a random sign, to one of a few sums), in which cosines are
+right to about 0.02.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import log, sqrt
+
+import numpy as np
+
+SUMS = ("claims", "opposition", "insistence")
+TALLY = ("replies", "returns", "doubted", "left_out", *SUMS)  # what is kept of a client as numbers
+SIZE = 2048  # of a sketch
+STREAM = 0x736B6574  # of the seed: where weights go in a sketch
+PREFIX = "history_"  # of the names of a record's arrays in a checkpoint
+RETURNS = 2  # of a client before it is judged
+PULLED = -0.05  # median opposition below which a round counts
+RETURNING = 3  # clients of a round that come back, for the round to count
+WITNESSES = 5  # clients at least among whom anybody is judged
+OPPOSITION = 0.0  # a mean above it, and above the median by APART, is a reason for doubt
+APART = 0.2
+INSISTENCE = 0.1  # above the median, or, where that is more, this many median deviations:
+DEVIATIONS = 2.5
+CLAIM = log(10)  # away from the median
+SLACK = 0.2  # of both, over the root of the number of returns
+
+
+@dataclass(frozen=True, eq=False)
+class Sketch:
+    """Turns vectors of one length into short ones, inner products of which are about the same."""
+
+    places: np.ndarray
+    signs: np.ndarray
+
+    @classmethod
+    def of(cls, length: int, seed: int) -> Sketch:
+        """Return the sketch of a run."""
+        rng = np.random.default_rng([seed, STREAM])
+        places = rng.integers(0, SIZE, length, dtype=np.int16)
+        signs = rng.integers(0, 2, length, dtype=np.int8) * np.int8(2) - np.int8(1)
+        return cls(places, signs)
+
+    def __call__(self, vector: np.ndarray) -> np.ndarray:
+        """Return the short form of a vector."""
+        sums = np.bincount(self.places, weights=vector * self.signs, minlength=SIZE)
+        return sums.astype(np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class Past:
+    """What is known of a client: its last change and where the model was then, both as sketches.
+
+    `claims` is a sum over its `replies`, `opposition` and `insistence` are sums over those of its
+    `returns` that count, and `doubted` counts the rounds in
+    which it was in doubt. `left_out` is the round since which it is left out, 0 for never.
+    """
+
+    change: np.ndarray
+    server: np.ndarray
+    replies: int = 0
+    claims: float = 0.0
+    returns: int = 0
+    opposition: float = 0.0
+    insistence: float = 0.0
+    doubted: int = 0
+    left_out: int = 0
+
+
+@dataclass(frozen=True)
+class Return:
+    """How a client answered when it came back."""
+
+    opposition: float
+    insistence: float
+
+
+def _return(past: Past, change: np.ndarray, server: np.ndarray) -> Return:
+    moved = server - past.server
+    return Return(opposition=cosine(change - past.change, moved), insistence=cosine(change, moved))
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """Why a client is in doubt: the name of what it does, its mean, and what would be the most."""
+
+    what: str
+    value: float
+    most: float
+
+    def __str__(self) -> str:
+        return f"its {self.what} over the run is {self.value:.2f}, and at most {self.most:.2f}"
+
+
+@dataclass(frozen=True, eq=False)
+class History:
+    """The run-long record of all clients, by partition; a value, as all that a run carries on."""
+
+    clients: Mapping[int, Past] = field(default_factory=dict)
+
+    @property
+    def left_out(self) -> frozenset[int]:
+        """Return the partitions that are left out of the rest of the run."""
+        return frozenset(p for p, past in self.clients.items() if past.left_out)
+
+    def seen(
+        self,
+        changes: Mapping[int, np.ndarray],
+        server: np.ndarray,
+        claims: Mapping[int, float] | None = None,
+    ) -> History:
+        """Return the record after a round, in which these clients sent and claimed this."""
+        known = self.clients
+        noted = {p: _return(known[p], changes[p], server) for p in changes if p in known}
+        pulled = [one.opposition for one in noted.values()]
+        counts = len(pulled) >= RETURNING and float(np.median(pulled)) < PULLED
+        now = dict(known)
+        for partition, change in changes.items():
+            past = known.get(partition) or Past(change, server)
+            if counts and partition in noted:
+                past = replace(
+                    past,
+                    returns=past.returns + 1,
+                    opposition=past.opposition + noted[partition].opposition,
+                    insistence=past.insistence + noted[partition].insistence,
+                )
+            now[partition] = replace(
+                past,
+                change=change,
+                server=server,
+                replies=past.replies + 1,
+                claims=past.claims + (claims or {}).get(partition, 0.0),
+            )
+        return History(now)
+
+    def doubts(self) -> dict[int, Doubt]:
+        """Return who is in doubt, and why."""
+        present = {p: past for p, past in self.clients.items() if not past.left_out}
+        return self._of_claims(present) | self._of_answers(present)
+
+    @staticmethod
+    def _of_claims(present: Mapping[int, Past]) -> dict[int, Doubt]:
+        means = {p: past.claims / past.replies for p, past in present.items() if past.replies}
+        if len(means) < WITNESSES:
+            return {}
+        usual = float(np.median(list(means.values())))
+        return {
+            p: Doubt("claim of precision", abs(mean - usual), CLAIM)
+            for p, mean in means.items()
+            if abs(mean - usual) > CLAIM
+        }
+
+    @staticmethod
+    def _of_answers(present: Mapping[int, Past]) -> dict[int, Doubt]:
+        means = {
+            p: Return(past.opposition / past.returns, past.insistence / past.returns)
+            for p, past in present.items()
+            if past.returns
+        }
+        if len(means) < WITNESSES:
+            return {}
+        usual_opposition = float(np.median([one.opposition for one in means.values()]))
+        insisting = np.array([one.insistence for one in means.values()])
+        usual_insistence = float(np.median(insisting))
+        spread = float(np.median(np.abs(insisting - usual_insistence)))
+        apart = max(INSISTENCE, DEVIATIONS * spread)
+        found = {}
+        for partition, mean in means.items():
+            returns = present[partition].returns
+            if returns < RETURNS:
+                continue
+            slack = SLACK / sqrt(returns)
+            opposition = max(OPPOSITION, usual_opposition + APART) + slack
+            insistence = usual_insistence + apart + slack
+            if mean.opposition > opposition:
+                found[partition] = Doubt("opposition", mean.opposition, opposition)
+            elif mean.insistence > insistence:
+                found[partition] = Doubt("insistence", mean.insistence, insistence)
+        return found
+
+    def judged(self, doubted: frozenset[int], server_round: int, after: int) -> History:
+        """Return the record in which these clients were in doubt once more.
+
+        Who has been so in `after` rounds is left out from now on.
+        """
+        now = dict(self.clients)
+        for partition in doubted:
+            past = now[partition]
+            times = past.doubted + 1
+            gone = past.left_out or (server_round if times >= after else 0)
+            now[partition] = replace(past, doubted=times, left_out=gone)
+        return History(now)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the record as arrays, for a checkpoint; none where nobody is known."""
+        if not self.clients:
+            return {}
+        pasts = list(self.clients.values())
+        tallies = [
+            [p, *(getattr(past, name) for name in TALLY)] for p, past in self.clients.items()
+        ]
+        return {
+            f"{PREFIX}changes": np.stack([past.change for past in pasts]),
+            f"{PREFIX}servers": np.stack([past.server for past in pasts]),
+            f"{PREFIX}tallies": np.array(tallies, np.float64),
+        }
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, np.ndarray]) -> History:
+        """Return the record that a checkpoint holds."""
+        tallies = arrays.get(f"{PREFIX}tallies")
+        if tallies is None:
+            return cls()
+        changes = arrays[f"{PREFIX}changes"]
+        servers = arrays[f"{PREFIX}servers"]
+        clients = {}
+        for row, (partition, *values) in enumerate(tallies.tolist()):
+            told = {n: v if n in SUMS else int(v) for n, v in zip(TALLY, values, strict=True)}
+            clients[int(partition)] = Past(changes[row], servers[row], **told)
+        return cls(clients)
+
+
+def cosine(one: np.ndarray, other: np.ndarray) -> float:
+    """Return the cosine of the angle between two vectors; 0 where one of them has no length."""
+    lengths = float(np.linalg.norm(one) * np.linalg.norm(other))
+    return float(one @ other) / lengths if lengths else 0.0

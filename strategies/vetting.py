@@ -1,0 +1,144 @@
+"""What stands between the replies of a round and their merge.
+
+In this order: the lies of a simulated attack, the guard, the clients' history, and, when weights
+are known, the robust merge. Each is a value of its own; this puts them together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log
+from typing import Any
+
+import numpy as np
+
+from fedivon_app.core.codec import Payload
+from fedivon_app.core.posterior import Posterior
+from fedivon_app.strategies.attacks import Attack, Merge
+from fedivon_app.strategies.base import PosteriorStrategy, Reply
+from fedivon_app.strategies.cohort import diagonal
+from fedivon_app.strategies.guard import Bounds, Findings, Guarded, guarded
+from fedivon_app.strategies.history import History, Sketch
+from fedivon_app.strategies.robust_merge import Vetted, vetted
+
+
+@dataclass(frozen=True)
+class Screened:
+    """The replies that may be merged, and what was found in the others.
+
+    `bounded` has who was cut back, and `dropped` the reasons for which others are left out.
+    """
+
+    replies: list[Reply]
+    bounded: Findings
+    dropped: dict[int, str]
+    history: History
+
+
+class Vetting:
+    """The checks of a run, by its settings."""
+
+    def __init__(self, strategy: PosteriorStrategy[Any], length: int):
+        settings = strategy.settings
+        liars = settings.attack.liars(settings.data.clients or 0, settings.seed)
+        self.strategy = strategy
+        self.settings = settings
+        self.attack = Attack(settings.attack, liars, settings.seed)
+        self.bounds = Bounds(
+            precision=settings.server.precision_bound,
+            change=settings.server.change_bound,
+            size=settings.server.size_bound,
+        )
+        self._sketch = Sketch.of(length, settings.seed) if settings.keeps_history else None
+
+    def attacked(
+        self, number: int, replies: Sequence[Reply], sent: Payload, merge: Merge
+    ) -> list[Reply]:
+        """Return a round's replies as the liars have them; `merge` is what the server would do."""
+        if not self.attack.liars:
+            return list(replies)
+
+        def tried(lies: Sequence[Reply]) -> Posterior:
+            return merge(self._guarded(lies, sent).replies)
+
+        return self.attack.forged(number, replies, sent.posterior, tried)
+
+    def screened(
+        self, number: int, replies: Sequence[Reply], sent: Payload, history: History
+    ) -> Screened:
+        """Return the replies that pass the guard and whose clients' record is in order.
+
+        A reply that exceeds a bound is cut back, or dropped where the method takes replies whole.
+        """
+        result = self._guarded(replies, sent)
+        bounded = result.findings
+        kept = result.replies
+        dropped: dict[int, str] = {}
+        if self.strategy.takes_replies_whole:
+            dropped = {partition: _told(found) for partition, found in bounded.items()}
+            kept = [reply for reply in replies if reply.partition not in bounded]
+            bounded = {}
+        if self._sketch is not None:
+            history = self._seen(number, kept, sent.posterior, history, self._sketch)
+            doubts = history.doubts()
+            gone = history.left_out
+            for reply in kept:
+                if reply.partition in doubts:
+                    dropped[reply.partition] = str(doubts[reply.partition])
+                elif reply.partition in gone:
+                    dropped[reply.partition] = "it has been in doubt too often"
+            kept = [reply for reply in kept if reply.partition not in dropped]
+        return Screened(kept, bounded, dropped=dropped, history=history)
+
+    def weighed(self, replies: Sequence[Reply], sent: Payload) -> Vetted:
+        """Return the replies with their weights, as the robust merge of the settings has them."""
+        return vetted(
+            replies,
+            weights=self.strategy.weigh(replies, sent.posterior),
+            sent=sent,
+            options=self.settings.merge,
+            whole=self.strategy.takes_replies_whole,
+        )
+
+    def _guarded(self, replies: Sequence[Reply], sent: Payload) -> Guarded:
+        return guarded(
+            replies,
+            sent.posterior,
+            blocks=self.strategy.architecture.blocks,
+            bounds=self.bounds,
+            batch_size=self.settings.client.batch_size,
+        )
+
+    def _seen(
+        self,
+        number: int,
+        replies: Sequence[Reply],
+        sent: Posterior,
+        history: History,
+        sketch: Sketch,
+    ) -> History:
+        """Return the clients' record after this round's replies."""
+        rate = self.settings.client.rate_in(number, self.settings.rounds)
+        changes = {r.partition: sketch(r.posterior.mean - sent.mean) / rate for r in replies}
+        after = history.seen(changes, sketch(sent.mean), _claims(replies, sent))
+        doubted = frozenset(after.doubts()) & frozenset(changes)
+        return after.judged(doubted, number, self.settings.server.leave_out_after)
+
+
+def _claims(replies: Sequence[Reply], sent: Posterior) -> dict[int, float]:
+    """Return how much more precise each client says to be than what was sent, for its data."""
+    if sent.precision is None or not replies:
+        return {}
+    before = float(np.log(diagonal(sent)).mean())
+    usual = float(np.median([reply.num_examples for reply in replies]))
+    return {
+        reply.partition: float(np.log(diagonal(reply.posterior)).mean())
+        - before
+        - log(reply.num_examples / usual) * (reply.num_examples > usual)
+        for reply in replies
+    }
+
+
+def _told(found: dict[str, float]) -> str:
+    return ", ".join(f"its {what} is {by:.3g} times the median" for what, by in found.items())
