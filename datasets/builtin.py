@@ -62,8 +62,9 @@ def _patches(photo: np.ndarray) -> np.ndarray:
     pixel = PHOTO_PATCH // PHOTO_SIDE
     whole = photo[: rows * PHOTO_PATCH, : columns * PHOTO_PATCH]
     parts = whole.reshape(rows, PHOTO_SIDE, pixel, columns, PHOTO_SIDE, pixel)
-    means = parts.mean(axis=(2, 5)).transpose(0, 2, 1, 3)
-    return np.rint(means).astype(np.uint8).reshape(-1, PHOTO_SIDE, PHOTO_SIDE)
+    means: np.ndarray = parts.mean(axis=(2, 5)).transpose(0, 2, 1, 3)
+    patches: np.ndarray = np.rint(means).astype(np.uint8)
+    return patches.reshape(-1, PHOTO_SIDE, PHOTO_SIDE)
 
 
 def rank_in_class(labels: np.ndarray) -> np.ndarray:

@@ -75,7 +75,7 @@ def geometric_median(gram: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
     Weiszfeld's iteration: z is the average with weights w_k / |x_k - z|, from w_k on.
     """
-    now = weights / weights.sum()
+    now: np.ndarray = weights / weights.sum()
     for _ in range(ROUNDS):
         away = _distances_from(gram, now)
         typical = float(np.median(away))
@@ -84,7 +84,7 @@ def geometric_median(gram: np.ndarray, weights: np.ndarray) -> np.ndarray:
             found: np.ndarray = at_it / at_it.sum()
             return found
         pull = weights / np.maximum(away, NEAREST * typical)
-        after = pull / pull.sum()
+        after: np.ndarray = pull / pull.sum()
         if np.abs(after - now).max() < CONVERGED:
             return after
         now = after

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedivon_app.core.attack_settings import ON_DATA
 from fedivon_app.core.errors import UserError
 from fedivon_app.core.secure.site import SMALLEST_COHORT
 from fedivon_app.core.settings import AnySettings
+from fedivon_app.core.single_replies import needing_single_replies
 from fedivon_app.strategies.aggregation import RULES, WeightedConflation
 from fedivon_app.strategies.base import PosteriorStrategy
 from fedivon_app.strategies.rule import Rule, SumRule
@@ -34,18 +34,8 @@ def why_not_secure(settings: AnySettings, strategy: type[PosteriorStrategy[Any]]
         return "merge.rule=wc needs the largest weight, and by distance nobody knows it; use size"
     if settings.wire.codec != "raw":
         return f"wire.codec={settings.wire.codec} cannot be summed; use wire.codec=raw"
-    for name in ("precision_bound", "change_bound", "size_bound"):
-        if getattr(settings.server, name) is not None:
-            return f"server.{name} compares single replies with each other; leave it out"
-    if merge.robust != "none":
-        return f"merge.robust={merge.robust} compares single replies with each other; use none"
-    if settings.keeps_history:
-        return "server.history=true compares single replies with earlier ones; use false"
-    if settings.attack.kind not in ("none", *ON_DATA):
-        return (
-            f"attack.kind={settings.attack.kind} is played on single replies; "
-            f"use {' or '.join(ON_DATA)}"
-        )
+    if seeing := needing_single_replies(settings):
+        return f"{seeing[0]} needs to see single replies; leave it out"
     if settings.evaluation.sets:
         return "evaluation.sets=true asks for histograms of single clients; use false"
     for name, count in (
