@@ -72,9 +72,10 @@ class Sketch:
 class Past:
     """What is known of a client: its last change and where the model was then, both as sketches.
 
-    `claims` and what its data allow it to claim more are sums over its `replies`, `opposition` and `insistence` are sums over those of its
-    `returns` that count, and `doubted` counts the rounds in
-    which it was in doubt. `left_out` is the round since which it is left out, 0 for never.
+    `claims` and `allowances`, what its data allow it to claim more, are sums over its `replies`;
+    `opposition` and `insistence` are sums over those of its `returns` that count. `doubted` counts
+    the rounds in which it was in doubt, and `left_out` is the round since which it is left out, 0
+    for never.
     """
 
     change: np.ndarray
