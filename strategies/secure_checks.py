@@ -35,7 +35,9 @@ def why_not_secure(settings: AnySettings, strategy: type[PosteriorStrategy[Any]]
     if settings.wire.codec != "raw":
         return f"wire.codec={settings.wire.codec} cannot be summed; use wire.codec=raw"
     if seeing := needing_single_replies(settings):
-        return f"{seeing[0]} compares single replies with each other; leave it out"
+        return f"{seeing[0]} needs to see single replies; leave it out"
+    if settings.evaluation.sets:
+        return "evaluation.sets=true asks for histograms of single clients; use false"
     for name, count in (
         ("clients_per_round", settings.clients_per_round),
         ("data.clients", settings.data.clients),

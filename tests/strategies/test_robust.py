@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fedivon_app.strategies import robust
@@ -104,6 +104,8 @@ def test_replies_that_agree_are_what_comes_out(name, cloud):
 @given(clouds, st.randoms(use_true_random=False))
 def test_the_order_of_the_replies_does_not_matter(name, cloud, random):
     liars = robust.most_liars(len(cloud), 0.4)
+    if "krum" in name:
+        assume(len(cloud) - liars > 3)  # with one neighbour each, the nearest two are as good
     order = list(range(len(cloud)))
     random.shuffle(order)
     one = RULES[name](name, cloud, liars)
