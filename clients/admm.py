@@ -60,7 +60,7 @@ class BayesAdmmClient(IvonTrainer[BayesAdmmSettings, BayesAdmmMergeSettings]):
         client = self.settings.client
         merge = self.settings.merge
         duals = Duals(start.posterior, task, merge)
-        share = client.temperature / len(task.labels)
+        share = client.temperature / task.num_examples
         optimizer = self.ivon(
             task,
             ess=1 / (merge.rho * share),
@@ -138,7 +138,7 @@ class FedAdmmClient(PointClient[FedAdmmSettings, FedAdmmMergeSettings]):
     def loss_factor(self, task: Task) -> float:
         """Return c, by which the client's mean loss is multiplied."""
         client = self.settings.client
-        size = len(task.labels)
+        size = task.num_examples
         factors = {
             "sum": size / client.temperature,
             "share": size / max(task.total_examples, size),

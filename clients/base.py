@@ -24,17 +24,21 @@ from torch import Tensor, nn
 
 from fedivon_app.clients.poison import claimed_size, poisoned
 from fedivon_app.clients.received import Received, decoded
-from fedivon_app.clients.state import Memory, default_root, recall_personal, with_personal
+from fedivon_app.clients.state import Memory, recall_personal, with_personal
 from fedivon_app.core import client_scores
 from fedivon_app.core.codec import Coded, Payload
 from fedivon_app.core.compact import codec_of
 from fedivon_app.core.conformal import SETS, SETS_SUMS
-from fedivon_app.core.errors import RunError
+from fedivon_app.core.errors import Refused, RunError
+from fedivon_app.core.files import default_state_root
+from fedivon_app.core.flat import Flat
 from fedivon_app.core.instructions import Instructions
+from fedivon_app.core.ledger import Account, Ledger, Steps, digest_of
 from fedivon_app.core.metrics import Tally
 from fedivon_app.core.network import network, pick_device
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.predict import predict, predict_point
+from fedivon_app.core.privacy import Plan, PrivateSteps, check_hides_examples, planned_rounds
 from fedivon_app.core.scores import chosen_scores, tally_of
 from fedivon_app.core.settings import AnySettings, ClientSettings, MergeSettings, Settings
 from fedivon_app.core.transfer import sent
@@ -66,6 +70,10 @@ class LossMeter:
         self.total = self.total + (loss.detach() if isinstance(loss, Tensor) else loss)
         self.count += 1
 
+    def pass_over(self) -> None:
+        """Count one minibatch whose loss nobody is to see."""
+        self.count += 1
+
     @property
     def mean(self) -> float:
         """Return the mean; 0 where there was none."""
@@ -79,7 +87,7 @@ class Task:
     `first` tells that nothing has been merged yet. `total_examples` are those of all clients, and
     `memory` is what this one kept. Losses are noted as they are computed. Who looks on does so by
     `after_epoch`: it is called with what the client gave to `batches`, and returns whether training
-    goes on.
+    goes on. In a private run `private` draws the minibatches, and makes their gradients.
     """
 
     inputs: Tensor
@@ -94,24 +102,55 @@ class Task:
     memory: Mapping[str, np.ndarray] = field(default_factory=dict)
     losses: LossMeter = field(default_factory=LossMeter)
     after_epoch: Callable[[SoFar | None], bool] | None = None
+    private: PrivateSteps | None = None
+
+    @property
+    def num_examples(self) -> int:
+        """Return how many examples there are, as far as anybody may know."""
+        return len(self.labels) if self.private is None else self.private.plan.size
 
     @property
     def steps(self) -> int:
         """Return how many minibatches there are."""
+        if self.private is not None:
+            return self.private.plan.steps
         return self.epochs * ceil(len(self.labels) / self.batch_size)
 
     def batches(self, so_far: SoFar | None = None) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield every example once an epoch, shuffled, in minibatches.
 
-        `so_far` returns the posterior that training has come to, for those who look on. A client
-        whose posterior is the point that the network holds need not give it.
+        In a private run each minibatch is drawn by itself, and may be empty. `so_far` returns the
+        posterior that training has come to, for those who look on. A client whose posterior is the
+        point that the network holds need not give it.
         """
         for _ in range(self.epochs):
-            order = torch.randperm(len(self.labels), generator=self.generator)
-            for rows in sent(order, self.labels.device).split(self.batch_size):
-                yield self.inputs[rows], self.labels[rows]
+            yield from self._epoch()
             if self.after_epoch is not None and not self.after_epoch(so_far):
                 return
+
+    def _epoch(self) -> Iterator[tuple[Tensor, Tensor]]:
+        if self.private is not None:
+            yield from self.private.batches(self.inputs, self.labels)
+            return
+        order = torch.randperm(len(self.labels), generator=self.generator)
+        for rows in sent(order, self.labels.device).split(self.batch_size):
+            yield self.inputs[rows], self.labels[rows]
+
+    def backward(self, flat: Flat, inputs: Tensor, labels: Tensor) -> None:
+        """Add the gradient of a minibatch's mean loss to those of the network's parameters.
+
+        In a private run it is clipped and noisy, and all that is known of the minibatch.
+        """
+        if self.private is None:
+            self.loss(flat.module(inputs), labels).backward()
+        else:
+            self.private.backward(flat, inputs, labels)
+            self.losses.pass_over()
+
+    @property
+    def gradient_noise(self) -> float:
+        """Return the standard deviation of the noise in each coordinate of a gradient."""
+        return 0.0 if self.private is None else self.private.plan.gradient_noise
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the mean cross-entropy of a minibatch, and note it."""
@@ -176,11 +215,13 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
         partition: Partition,
         state: RecordDict | None = None,
         state_root: Path | None = None,
+        ledger: Ledger | None = None,
     ):
         self.settings = settings
         self.partition = partition
+        self.ledger = ledger  # of the site; None: one of the run's own
         self.state = RecordDict() if state is None else state  # what lasts from round to round
-        self.state_root = state_root or default_root()
+        self.state_root = state_root or default_state_root()
         self.device = pick_device(settings.client.device)
         self.flat = network(
             settings.model,
@@ -189,6 +230,8 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
             self.device,
         )
         self.codec = codec_of(settings.wire, self.flat.slices.values())
+        if settings.privacy.is_private:
+            check_hides_examples(self.flat)
 
     @abstractmethod
     def train(self, start: Payload, task: Task) -> Learned:
@@ -208,10 +251,12 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
         memory = self.memory(told)
         carried = self.carried(self.settings)
         kept = memory.recall(told.last_merged) if Carries.TRAINING in carried else {}
-        task = self.task(told, kept)
+        plan = self.plan(told) if self.settings.privacy.is_private else None
+        spent = 0.0 if plan is None else self.pay(told, plan)
+        task = self.task(told, kept, plan)
         self.begin_at(start)
         learned = self.train(start, task)
-        buffers = self.flat.buffers
+        buffers = self.flat.buffers if plan is None else start.buffers
         extras = start.extras if learned.extras is None else learned.extras
         coded = None
         if told.report:
@@ -224,11 +269,12 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
                 lasting = with_personal(lasting, own)
             needed = {told.last_merged, told.last_saved}
             memory.keep(told.round, lasting, needed=needed)
-        seconds = time.perf_counter() - began
+        metrics = {"loss": task.losses.mean, **learned.metrics}
+        metrics["seconds"] = time.perf_counter() - began
         return ClientReply(
             coded=coded,
-            num_examples=len(task.labels),
-            metrics={"loss": task.losses.mean, **learned.metrics, "seconds": seconds},
+            num_examples=task.num_examples,
+            metrics=metrics if plan is None else {"epsilon": spent, "noise": plan.round_noise},
         )
 
     def begin_at(self, start: Payload) -> None:
@@ -284,8 +330,16 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
     def _name(self) -> str:
         return f"partition-{self.partition.number}"
 
-    def task(self, told: Instructions, memory: Mapping[str, np.ndarray] | None = None) -> Task:
-        """Return the round's data and randomness, by the seed, the round and the partition."""
+    def task(
+        self,
+        told: Instructions,
+        memory: Mapping[str, np.ndarray] | None = None,
+        plan: Plan | None = None,
+    ) -> Task:
+        """Return the round's data and randomness, by the seed, the round and the partition.
+
+        With a plan for a private run, which examples are taken and their noise follow from nothing.
+        """
         entropy = [self.settings.seed, told.round, self.partition.number]
         seeds = np.random.SeedSequence(entropy).generate_state(2)
         if self.device.type == "cpu":
@@ -297,6 +351,8 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
         if self.lies:
             count = classes(self.settings.data, self.partition.source)
             images, labels = poisoned(self.settings.attack, images, labels, count)
+        by_layers = self.settings.model.factory is None
+        private = None if plan is None else PrivateSteps(plan, by_layers=by_layers)
         return Task(
             inputs=images,
             labels=labels,
@@ -308,7 +364,50 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
             first=told.first,
             total_examples=told.total_examples,
             memory=memory or {},
+            private=private,
         )
+
+    # The privacy of the client's examples.
+
+    def account(self, told: Instructions) -> Account:
+        """Return what has been spent of the privacy of the client's examples.
+
+        Simulated clients, which have no ledger of their own, keep one of the run.
+        """
+        ledger = self.ledger or Ledger(self.memory(told).folder / "ledger")
+        source = self.partition.source
+        rows = self.partition.train
+        return ledger.account(digest_of(source.x_train[rows], source.y_train[rows]))
+
+    def plan(self, told: Instructions) -> Plan:
+        """Return what the client does in a private run."""
+        privacy = self.settings.privacy
+        account = self.account(told)
+        return Plan(
+            privacy=privacy,
+            size=account.size(len(self.partition.train), privacy.size_epsilon, told.run),
+            batch_size=self.settings.client.batch_size,
+            epochs=self.settings.client.epochs,
+            rounds=planned_rounds(self.settings, self.partition.number),
+        )
+
+    def pay(self, told: Instructions, plan: Plan) -> float:
+        """Pay for a round before it is trained, and return the epsilon of the run so far.
+
+        What cannot be paid is a Refused.
+        """
+        privacy = self.settings.privacy
+        assert privacy.epsilon is not None
+        release = Steps(
+            run=told.run,
+            round=told.round,
+            method=self.settings.strategy,
+            noise=plan.noise_multiplier,
+            rate=plan.rate,
+            steps=plan.steps,
+            clip_norm=privacy.clip_norm,
+        )
+        return self.account(told).charge(release, epsilon=privacy.epsilon, delta=privacy.delta)
 
     @property
     def lies(self) -> bool:
@@ -364,6 +463,13 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
                 "round to round: let --runs name a folder that all machines share"
             )
         source = self.partition.source
+        if self.settings.privacy.is_private:
+            return {
+                "num-train": self.plan(Instructions.from_config(config)).size,
+                "num-test": 0,
+                "shape": list(source.shape),
+                "num-classes": classes(self.settings.data, source),
+            }
         num_train = len(self.partition.train)
         return {
             "num-train": claimed_size(self.settings.attack, num_train) if self.lies else num_train,
@@ -389,6 +495,8 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
         self, parameters: list[np.ndarray], config: dict[str, Any]
     ) -> tuple[float, int, dict[str, Any]]:
         """Score the models that the client has, as sums that can be pooled."""
+        if self.settings.privacy.is_private:
+            raise Refused("a private client does not score models on its test examples")
         told = Instructions.from_config(config)
         start = self._decoded(parameters, config, told)
         tallies = self.score(start, told)

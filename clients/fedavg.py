@@ -60,6 +60,12 @@ class PointSettings(ClientSettings):
         "fresh", description="Adam's moments, from round to round"
     )
 
+    def moved_by(self, posterior: Posterior) -> np.ndarray | None:
+        """Return how far a gradient of 1 moves each weight in the end, at a rate of 1."""
+        if self.optimizer == "adam":
+            return None
+        return np.full_like(posterior.mean, 1 / (1 - self.momentum))
+
 
 P = TypeVar("P", bound=PointSettings)
 
@@ -104,8 +110,9 @@ class PointClient(PosteriorClient[P, M]):
         """Take a step for every minibatch, pulled by `proximal` towards where it begins."""
         anchor = self.flat.vector.clone() if self.settings.client.proximal else None
         for inputs, labels in task.batches(so_far):
-            loss = task.loss(self.flat.module(inputs), labels)
-            self.step(optimizer, loss, anchor=anchor, penalty=penalty)
+            self.flat.zero_gradient()
+            task.backward(self.flat, inputs, labels)
+            self.pulled_step(optimizer, anchor=anchor, penalty=penalty)
 
     def step(
         self,
@@ -115,13 +122,23 @@ class PointClient(PosteriorClient[P, M]):
         anchor: Tensor | None = None,
         penalty: Penalty | None = None,
     ) -> None:
-        """Take a step on a minibatch's loss and what the method adds to it.
+        """Take a step on a minibatch's loss and what the method adds to it."""
+        self.flat.zero_gradient()
+        loss.backward()
+        self.pulled_step(optimizer, anchor=anchor, penalty=penalty)
 
-        That is its penalty, and `proximal`/2 |theta - anchor|^2.
+    def pulled_step(
+        self,
+        optimizer: torch.optim.Optimizer,
+        *,
+        anchor: Tensor | None = None,
+        penalty: Penalty | None = None,
+    ) -> None:
+        """Take a step by the gradient that the network has, and what the method adds to it.
+
+        That is its penalty, and the gradient of `proximal`/2 |theta - anchor|^2.
         """
         flat = self.flat
-        flat.zero_gradient()
-        loss.backward()
         if penalty is not None:
             flat.gradient.add_(penalty(flat.vector))
         if anchor is not None:

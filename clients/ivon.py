@@ -13,6 +13,7 @@ from fedivon_app.clients.base import M, PosteriorClient, Task
 from fedivon_app.core.curvature import first_precision, typical_precision
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.ivon import IVON
+from fedivon_app.core.normals import Noise
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.search_range import choices, log_range, search
 from fedivon_app.core.settings import PosteriorClientSettings
@@ -59,6 +60,11 @@ class OptimizerSettings(PosteriorClientSettings):
         False,
         description="every second sample mirrors the one before, for half the random numbers",
     )
+    noise: Noise = Field(
+        "torch",
+        description="where the random numbers come from: torch, or a table, which is faster on a "
+        "CPU and gives other digits",
+    )
 
 
 class IvonSettings(OptimizerSettings):
@@ -103,6 +109,11 @@ class IvonSettings(OptimizerSettings):
             typical = typical_precision(received.known_precision)
         return max(typical / ess - self.weight_decay, 0.0)
 
+    def moved_by(self, posterior: Posterior) -> np.ndarray | None:
+        """Return how far a gradient of 1 moves each weight, at a rate of 1: 1/(h + wd), scaled."""
+        scale = self.hessian_of(posterior, self.ess) + self.weight_decay if self.rescale_lr else 1.0
+        return scale * self.ess / posterior.known_precision
+
 
 Optimizer = TypeVar("Optimizer", bound=OptimizerSettings)
 
@@ -129,6 +140,8 @@ class IvonTrainer(PosteriorClient[Optimizer, M]):
             "debias": client.debias,
             "rescale_lr": client.rescale_lr,
             "antithetic": client.antithetic,
+            "gradient_noise": task.gradient_noise,
+            "noise": client.noise,
         }
         return IVON(self.flat.module.parameters(), **(given | options))
 
@@ -140,7 +153,7 @@ class IvonTrainer(PosteriorClient[Optimizer, M]):
             set_rate(step)
             for _ in range(client.mc_samples):
                 with optimizer.sampled_params(train=True):
-                    task.loss(self.flat.module(inputs), labels).backward()
+                    task.backward(self.flat, inputs, labels)
             optimizer.step()
         return optimizer.posterior()
 

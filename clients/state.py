@@ -13,7 +13,6 @@ back to the same place.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -31,11 +30,6 @@ ARRAYS = "memory"
 NOTE = "memory-note"
 PERSONAL = "pm."  # stands before the names of a personal model's arrays
 VERSION = "1"  # of the files
-
-
-def default_root() -> Path:
-    """Return where nodes keep such files: $FEDIVON_STATE, or ~/.cache/fedivon-state."""
-    return Path(os.environ.get("FEDIVON_STATE") or "~/.cache/fedivon-state").expanduser()
 
 
 class Memory:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from fedivon_app.core.codec import Raw
 from fedivon_app.core.errors import FedIvonError, Refused, SettingsError
 from fedivon_app.core.instructions import Instructions
 from fedivon_app.core.settings import AnySettings
+from fedivon_app.core.site_policy import SitePolicy, is_site, site_ledger
 from fedivon_app.core.text import one_line
 from fedivon_app.datasets.node_data import partition_of
 from fedivon_app.federation.shared_nodes import play
@@ -39,20 +42,41 @@ def _config(message: Message) -> dict[str, Any]:
 
 
 def _client(config: dict[str, Any], context: Context) -> PosteriorClient[Any, Any]:
-    """Return the client of the method that the message's settings name, on this node's data."""
+    """Return the client of the method that the message's settings name, on this node's data.
+
+    What the site's policy forbids is a Refused.
+    """
+    node = context.node_config
+    if why := SitePolicy.of(node).refusal(json.loads(config["settings"])):  # nothing imported yet
+        raise Refused(why)
     settings = _settings(config["settings"])
-    if settings.attack.kind != "none" and SITE & set(context.node_config):
+    if settings.attack.kind != "none" and SITE & set(node):
         raise SettingsError(
             f"attack.kind is {settings.attack.kind}: attacks are for simulations, and this is a "
             "site with a name or a file of its own"
         )
-    own = context.node_config.get("state-path")
+    own = node.get("state-path")
     return method(settings.strategy).client(
         settings,
-        partition_of(settings, context.node_config),
+        partition_of(settings, node),
         context.state,
         Path(str(own)) if own else None,
+        site_ledger(node) if is_site(node) else None,
     )
+
+
+@contextmanager
+def _discreetly(config: dict[str, Any]) -> Iterator[None]:
+    """Keep the texts of errors here, where the run is private: they may tell of the data."""
+    try:
+        yield
+    except (Refused, SettingsError):
+        raise
+    except Exception:
+        if not _settings(config["settings"]).privacy.is_private:
+            raise
+        logs.to_stdout().exception("what went wrong here is not told to the server")
+        raise Refused("this private client could not do its part; its own log says why") from None
 
 
 def _parameters(message: Message, config: dict[str, Any]) -> list[np.ndarray]:
@@ -85,9 +109,11 @@ def query(message: Message, context: Context) -> Message:
     }
     try:
         config = _config(message)
-        secure = _settings(config["settings"]).privacy.secure_aggregation
-        secure_client.check_secure(node, secure=secure)
-        properties |= _client(config, context).get_properties(config)
+        with _discreetly(config):
+            client = _client(config, context)
+            secure = client.settings.privacy.secure_aggregation
+            secure_client.check_secure(node, secure=secure)
+            properties |= client.get_properties(config)
     except (FedIvonError, OSError) as error:
         properties["error"] = one_line(error)
     _tell(context, "roll call: %s", properties.get("error", "takes part"))
@@ -98,25 +124,23 @@ def query(message: Message, context: Context) -> Message:
 def train(message: Message, context: Context) -> Message:
     """Train for a round; who is not asked to report sends no arrays."""
     config = _config(message)
-    client = _client(config, context)
     asked = secure_client.Asked.of(message)
-    secure = client.settings.privacy.secure_aggregation
-    _check_open(context, config, asked, secure=secure)
-    own = secure_client.opened(asked, context, _folder(client, config))
-    received = _parameters(message, config)
-    arrays, num_examples, metrics = client.fit(received, config)
+    with _discreetly(config):
+        client = _client(config, context)
+        secure = client.settings.privacy.secure_aggregation
+        _check_open(context, config, asked, secure=secure)
+        own = secure_client.opened(asked, context, _folder(client, config))
+        received = _parameters(message, config)
+        arrays, num_examples, metrics = client.fit(received, config)
     names = config["keys"] if arrays else []
     sent = "sends its posterior" if arrays else "sends nothing but that it trained"
     if own is not None:
         sent = f"sends its posterior masked, among {len(own.roster.keys)} sites"
-    _tell(
-        context,
-        f"round %d: trained on %d examples, loss %.4f, %.1f s; {sent}",
-        config["round"],
-        num_examples,
-        metrics["loss"],
-        metrics["seconds"],
-    )
+    if "epsilon" in metrics:
+        how = f"privately, epsilon {metrics['epsilon']:.3f} so far in this run"
+    else:
+        how = f"on {num_examples} examples, loss {metrics['loss']:.4f}, {metrics['seconds']:.1f} s"
+    _tell(context, f"round %d: trained {how}; {sent}", config["round"])
     if asked and own:
         start = Raw().decode(dict(zip(config["keys"], received, strict=True)))
         payload = Raw().decode(dict(zip(names, arrays, strict=True)))
@@ -137,11 +161,12 @@ def train(message: Message, context: Context) -> Message:
 def evaluate(message: Message, context: Context) -> Message:
     """Score the models that the client has on its test part."""
     config = _config(message)
-    client = _client(config, context)
     asked = secure_client.Asked.of(message)
-    _check_open(context, config, asked, secure=client.settings.privacy.secure_aggregation)
-    own = secure_client.opened(asked, context, _folder(client, config))
-    _, num_examples, metrics = client.evaluate(_parameters(message, config), config)
+    with _discreetly(config):
+        client = _client(config, context)
+        _check_open(context, config, asked, secure=client.settings.privacy.secure_aggregation)
+        own = secure_client.opened(asked, context, _folder(client, config))
+        _, num_examples, metrics = client.evaluate(_parameters(message, config), config)
     heap.give_back_sometimes()
     _tell(context, "round %d: scored on %d test examples", config["round"], num_examples)
     if asked and own:

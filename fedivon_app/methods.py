@@ -24,6 +24,7 @@ from fedivon_app.clients.pfedhb import PFedHBClient
 from fedivon_app.clients.pfedme import PFedMeClient
 from fedivon_app.clients.pfedvem import PFedVEMClient
 from fedivon_app.clients.scaffold import ScaffoldClient
+from fedivon_app.core.privacy import unhidden
 from fedivon_app.core.registry import Registry
 from fedivon_app.core.settings import AnySettings, ClientSettings, MergeSettings, Settings
 from fedivon_app.strategies.admm import BayesAdmm, FedAdmm, FullBayesAdmm
@@ -44,31 +45,36 @@ from fedivon_app.strategies.secure_checks import why_not_secure
 
 @dataclass(frozen=True)
 class Method:
-    """A method: the class of its server's hooks, and that of its client."""
+    """A method: the class of its server's hooks, and that of its client.
+
+    `private` says that all a client sends is made of the gradients that `Task.backward` gives, and
+    of nothing else that it knows of its examples: differential privacy is for such methods alone.
+    """
 
     strategy: type[PosteriorStrategy[Any]]
     client: type[PosteriorClient[Any, Any]]
+    private: bool = False
 
 
 METHODS: Registry[Method] = Registry(
     "strategy",
     {
-        "fedavg": Method(FedAvg, PointClient),
-        "fedivon": Method(FedIvon, FedIvonClient),
-        "fedivon-personal": Method(FedIvon, PersonalIvonClient),
+        "fedavg": Method(FedAvg, PointClient, private=True),
+        "fedivon": Method(FedIvon, FedIvonClient, private=True),
+        "fedivon-personal": Method(FedIvon, PersonalIvonClient, private=True),
         "flipout": Method(Flipout, FlipoutClient),
-        "mc-dropout": Method(FedAvg, PointClient),
-        "bayes-admm": Method(BayesAdmm, BayesAdmmClient),
+        "mc-dropout": Method(FedAvg, PointClient, private=True),
+        "bayes-admm": Method(BayesAdmm, BayesAdmmClient, private=True),
         "bayes-admm-full": Method(FullBayesAdmm, FullBayesAdmmClient),
-        "bregman-admm": Method(BayesAdmm, BayesAdmmClient),
-        "pvi": Method(BayesAdmm, BayesAdmmClient),
-        "fed-admm": Method(FedAdmm, FedAdmmClient),
-        "feddyn": Method(FedAdmm, FedAdmmClient),
-        "fedlap": Method(FedAdmm, FedAdmmClient),
+        "bregman-admm": Method(BayesAdmm, BayesAdmmClient, private=True),
+        "pvi": Method(BayesAdmm, BayesAdmmClient, private=True),
+        "fed-admm": Method(FedAdmm, FedAdmmClient, private=True),
+        "feddyn": Method(FedAdmm, FedAdmmClient, private=True),
+        "fedlap": Method(FedAdmm, FedAdmmClient, private=True),
         "fedlap-cov": Method(BayesAdmm, FedLapCovClient),
         "fedlaplace": Method(FedIvon, FedLaplaceClient),
-        "fedprox": Method(FedAvg, PointClient),
-        "scaffold": Method(Scaffold, ScaffoldClient),
+        "fedprox": Method(FedAvg, PointClient, private=True),
+        "scaffold": Method(Scaffold, ScaffoldClient, private=True),
         "local": Method(Local, LocalClient),
         "fedper": Method(FedPer, FedPerClient),
         "fedrep": Method(FedPer, FedRepClient),
@@ -100,6 +106,22 @@ class MethodSettings(Settings[C_co, M_co], Generic[C_co, M_co]):
     def _start_by_rule(cls, values: Any) -> Any:
         """Fill in `client.start` where the settings leave it to the merge rule."""
         return with_client_start(values, cls) if isinstance(values, dict) else values
+
+    @model_validator(mode="after")
+    def _private_if_asked(self) -> Self:
+        if self.privacy.is_private and (why := self._unhidden()):
+            raise ValueError(f"privacy.epsilon is {self.privacy.epsilon:g}, but {why}")
+        return self
+
+    def _unhidden(self) -> str:
+        """Return what would let examples be seen without noise, or nothing."""
+        if not method(self.strategy).private:
+            able = ", ".join(name for name in METHODS if method(name).private)
+            return (
+                f"the clients of {self.strategy} send more than noisy gradients make of their "
+                f"model; differential privacy is for {able}"
+            )
+        return unhidden(self)
 
     @model_validator(mode="after")
     def _can_be_aggregated_securely(self) -> Self:

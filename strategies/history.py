@@ -38,12 +38,13 @@ PREFIX = "history_"  # of the names of a record's arrays in a checkpoint
 RETURNS = 2  # of a client before it is judged
 PULLED = -0.05  # median opposition below which a round counts
 RETURNING = 3  # clients of a round that come back, for the round to count
-WITNESSES = 5  # clients that have returned before anybody is judged
+WITNESSES = 5  # clients at least among whom anybody is judged
 OPPOSITION = 0.0  # a mean above it, and above the median by APART, is a reason for doubt
 APART = 0.2
-INSISTENCE = 0.2  # above the median
+INSISTENCE = 0.1  # above the median, or, where that is more, this many median deviations:
+DEVIATIONS = 2.5
 CLAIM = log(10)  # away from the median
-SLACK = 0.15  # of opposition and insistence, over the root of the number of returns
+SLACK = 0.2  # of both, over the root of the number of returns
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,13 +58,14 @@ class Sketch:
     def of(cls, length: int, seed: int) -> Sketch:
         """Return the sketch of a run."""
         rng = np.random.default_rng([seed, STREAM])
-        places = rng.integers(0, SIZE, length, dtype=np.int64)
+        places = rng.integers(0, SIZE, length, dtype=np.int16)
         signs = rng.integers(0, 2, length, dtype=np.int8) * np.int8(2) - np.int8(1)
         return cls(places, signs)
 
     def __call__(self, vector: np.ndarray) -> np.ndarray:
         """Return the short form of a vector."""
-        return np.bincount(self.places, weights=vector * self.signs, minlength=SIZE)
+        sums = np.bincount(self.places, weights=vector * self.signs, minlength=SIZE)
+        return sums.astype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +181,10 @@ class History:
         if len(means) < WITNESSES:
             return {}
         usual_opposition = float(np.median([one.opposition for one in means.values()]))
-        usual_insistence = float(np.median([one.insistence for one in means.values()]))
+        insisting = np.array([one.insistence for one in means.values()])
+        usual_insistence = float(np.median(insisting))
+        spread = float(np.median(np.abs(insisting - usual_insistence)))
+        apart = max(INSISTENCE, DEVIATIONS * spread)
         found = {}
         for partition, mean in means.items():
             returns = present[partition].returns
@@ -187,7 +192,7 @@ class History:
                 continue
             slack = SLACK / sqrt(returns)
             opposition = max(OPPOSITION, usual_opposition + APART) + slack
-            insistence = usual_insistence + INSISTENCE + slack
+            insistence = usual_insistence + apart + slack
             if mean.opposition > opposition:
                 found[partition] = Doubt("opposition", mean.opposition, opposition)
             elif mean.insistence > insistence:

@@ -93,13 +93,15 @@ def sort_out(
     sent: Payload,
     sizes: Mapping[int, int] | None = None,
     reporting: Container[int] | None = None,
+    with_loss: bool = True,
 ) -> Replies:
     """Return a round's replies, sorted into good and dropped ones.
 
     `partition_of` has the nodes that were asked, by node id; who did not answer is among the
     dropped. `reporting` are the partitions that were asked for a posterior, None for all; the
     others only say that they trained. `sizes` are the numbers of examples that clients told in the
-    roll call, by partition: these count, and who tells more in a reply is dropped.
+    roll call, by partition: these count, and who tells more in a reply is dropped. `with_loss` says
+    that clients tell their loss, which those of a private run do not.
     """
     good: list[Reply] = []
     dropped: dict[int, Fault] = {}
@@ -117,7 +119,9 @@ def sort_out(
         else:
             total += num_bytes(message.content.get("posterior"))
             try:
-                reply = _read(partition, message, codec=codec, sent=sent, shelf=shelf)
+                reply = _read(
+                    partition, message, codec=codec, sent=sent, shelf=shelf, with_loss=with_loss
+                )
                 good.append(_with_size(reply, sizes))
             except BadReply as error:
                 dropped[partition] = error.fault
@@ -133,13 +137,22 @@ def sort_out(
     )
 
 
-def _read(partition: int, message: Message, *, codec: Codec, sent: Payload, shelf: Shelf) -> Reply:
+def _read(
+    partition: int,
+    message: Message,
+    *,
+    codec: Codec,
+    sent: Payload,
+    shelf: Shelf,
+    with_loss: bool = True,
+) -> Reply:
     """Return the reply, put on the shelf; what is wrong with it is a BadReply."""
     record = record_of(message, "posterior", ArrayRecord)
     metrics = record_of(message, "metrics", MetricRecord)
     payload = codec.decode(to_numpy(record), sent)
     num_examples = _number(metrics, "num-examples")
-    _number(metrics, "loss")
+    if with_loss:
+        _number(metrics, "loss")
     if num_examples < 1 or num_examples % 1:
         raise malformed(f"num-examples is {num_examples}, not a whole number of at least 1")
     if fault := payload.fault():

@@ -19,6 +19,8 @@ from fedivon_app.strategies.replies import malformed, reason, record_of
 
 log = logging.getLogger("fedivon")
 PAUSE = 0.5  # seconds between two looks at who is there
+FEW_EXAMPLES = 1000  # of a client, which can hardly be hidden and learned from
+MOST_NAMED = 5  # of many clients of which the same is to be said
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,8 @@ class Node:
 class RollCall:
     """The nodes by partition id, asked once each, when they appear.
 
-    `replaced` are ids of nodes that came back with another; Flower lists them for a while. `spare`
+    `replaced` are ids of nodes that came back with another; Flower lists them for a while.
+    `unable` says why nodes could not answer, as a site does that refuses the code. `spare`
     are those of the refused ones whose partition is beyond `data.clients`, as comes about when
     nodes are counted while they still arrive. `sizes` are the numbers of training examples that the
     partitions told when they were first called: they stay, whatever a node tells later.
@@ -86,6 +89,7 @@ class RollCall:
         self.architecture = architecture
         self.nodes: dict[int, Node] = {}
         self.refused: dict[int, str] = {}
+        self.unable: dict[int, str] = {}
         self.spare: set[int] = set()
         self.sizes: dict[int, int] = {}
         self.replaced: set[int] = set()
@@ -102,7 +106,8 @@ class RollCall:
         if set(self.refused) - self.spare or self._vacant():
             raise RunError("\n".join(self.refused.values()))
         if not self.nodes:
-            raise RunError("no node answered the roll call; the nodes' own logs say why")
+            why = "; ".join(dict.fromkeys(self.unable.values())) or "the nodes' own logs say why"
+            raise RunError(f"no node answered the roll call: {why}")
         if (count := self.settings.clients_per_round) and count > len(self.nodes):
             raise RunError(
                 f"clients_per_round is {count}, but the federation has {len(self.nodes)} clients; "
@@ -124,6 +129,15 @@ class RollCall:
             max(sizes),
             sum(sizes),
         )
+        if self.settings.privacy.is_private and min(sizes) < FEW_EXAMPLES:
+            few = [str(node) for node in self.nodes.values() if node.num_train < FEW_EXAMPLES]
+            log.warning(
+                "differential privacy is hardly of use with fewer than %d examples a client: the "
+                "noise drowns what they say. So it is with %s%s",
+                FEW_EXAMPLES,
+                ", ".join(few[:MOST_NAMED]),
+                f" and {len(few) - MOST_NAMED} more" if len(few) > MOST_NAMED else "",
+            )
 
     def _call_until_complete(self, grid: Grid, content: RecordDict) -> None:
         """Call the nodes, and those that come while one holds the place of another that is awaited.
@@ -182,7 +196,8 @@ class RollCall:
             if message.has_error():
                 if node_id in asked:  # Flower's word of a node that is gone comes from nobody
                     answered.add(node_id)
-                    log.warning(cannot, server_round, node_id, reason(message))
+                    self.unable[node_id] = reason(message)
+                    log.warning(cannot, server_round, node_id, self.unable[node_id])
                 continue
             answered.add(node_id)
             try:

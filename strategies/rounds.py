@@ -27,6 +27,7 @@ from fedivon_app.core.conformal import told_histograms
 from fedivon_app.core.errors import DivergenceError, FaultKind, RunError
 from fedivon_app.core.instructions import Instructions
 from fedivon_app.core.posterior import Posterior
+from fedivon_app.core.sampling import sampled
 from fedivon_app.core.scores import chosen_scores
 from fedivon_app.strategies.base import Merged, PosteriorStrategy, Reply, Round
 from fedivon_app.strategies.client_evaluation import read_scores, scores_at_the_mean
@@ -39,7 +40,6 @@ from fedivon_app.strategies.receive import gather
 from fedivon_app.strategies.replies import Replies, num_bytes, sort_out, to_numpy, to_record
 from fedivon_app.strategies.robust_merge import Vetted
 from fedivon_app.strategies.roll_call import Node, RollCall
-from fedivon_app.strategies.sampling import sampled
 from fedivon_app.strategies.standing import Standing
 from fedivon_app.strategies.vetting import Screened, Vetting
 
@@ -209,6 +209,7 @@ class Rounds(Strategy):
             sent=previous,
             sizes=self.roll_call.sizes,
             reporting=self._asked.reporting,
+            with_loss=not self.settings.privacy.is_private,
         )
         self._note(server_round, sorted_out)
         done = {reply.partition for reply in sorted_out.good} | set(sorted_out.silent)
@@ -229,7 +230,7 @@ class Rounds(Strategy):
             self._merge(server_round, kept),
             buffers=None if previous.buffers is None else _average_buffers(good, kept.weights),
             merged_now=[*(reply.partition for reply in good), *sorted_out.silent],
-            loss=float(np.average([reply.metrics["loss"] for reply in good], weights=sizes)),
+            loss=_mean_loss(good),
             num_examples=sum(sizes),
             good=good,
             history=screened.history,
@@ -272,7 +273,7 @@ class Rounds(Strategy):
         *,
         buffers: np.ndarray | None,
         merged_now: Iterable[int],
-        loss: float,
+        loss: float | None,
         num_examples: int,
         good: Sequence[Reply] = (),
         history: History | None = None,
@@ -296,8 +297,11 @@ class Rounds(Strategy):
             last_merged={**self.standing.last_merged, **dict.fromkeys(merged_now, server_round)},
             history=self.standing.history if history is None else history,
         )
-        self._record |= {"train_loss": loss, "posterior": extremes(merged.posterior)}
-        return self.arrays(), MetricRecord({"loss": loss, "num-examples": num_examples})
+        told = MetricRecord({"num-examples": num_examples})
+        if loss is not None and not self.settings.privacy.is_private:
+            told["loss"] = self._record["train_loss"] = loss
+        self._record["posterior"] = extremes(merged.posterior)
+        return self.arrays(), told
 
     def _screened(self, server_round: int, replies: Sequence[Reply], previous: Payload) -> Screened:
         """Return the replies that may be merged; who is cut back or dropped is named."""
@@ -482,6 +486,14 @@ class Rounds(Strategy):
             last_saved=self._saved_merged.get(node.partition, 0),
             report=node.partition in self._asked.reporting,
         )
+
+
+def _mean_loss(replies: Sequence[Reply]) -> float | None:
+    """Return the mean loss by size, or None where clients do not tell theirs."""
+    if not all("loss" in reply.metrics for reply in replies):
+        return None
+    sizes = [reply.num_examples for reply in replies]
+    return float(np.average([reply.metrics["loss"] for reply in replies], weights=sizes))
 
 
 def _average_buffers(replies: Sequence[Reply], weights: np.ndarray) -> np.ndarray:

@@ -87,7 +87,7 @@ class TrainingSum:
         return own | {
             WEIGHT: np.array([weight]),
             EXAMPLES: np.array([num_examples]),
-            LOSS: np.array([num_examples * metrics["loss"]]),
+            LOSS: np.array([num_examples * metrics.get("loss", 0.0)]),
         }
 
     def read(self, sums: Mapping[str, np.ndarray], sizes: Sequence[int]) -> Trained:

@@ -44,6 +44,7 @@ from fedivon_app.strategies.aggregation import RULES, aggregate
 from tests.bench_nodes import rounds_of_nodes
 from tests.bench_pfl import beside_pfl, pace_of
 from tests.bench_runs import load_of_rounds, memory_of_rounds, random_pictures, rounds_by_engine
+from tests.bench_training import show_training
 
 Run = Callable[[], object]
 
@@ -117,6 +118,8 @@ def optimizer_steps(network: Network, turns: int = 25) -> dict[str, float]:
     rivals = {
         "IVON": ivon_steps(IVON, antithetic=True),  # as fedivon ships it
         "IVON, independent samples": ivon_steps(IVON),
+        "IVON, fast noise": ivon_steps(IVON, noise="fast"),
+        "IVON, fast noise in pairs": ivon_steps(IVON, noise="fast", antithetic=True),
         "ivon-opt": ivon_steps(ivon.IVON),
         "Adam": adam_steps(),
         "fused Adam": adam_steps(fused=True),
@@ -170,6 +173,7 @@ CONTESTANTS = {
     "FedIvon, independent samples": Contestant(
         "fedivon", FedIvonClient, ("client.antithetic=false",)
     ),
+    "FedIvon, fast noise": Contestant("fedivon", FedIvonClient, ("client.noise=fast",)),
     "FedAvg": Contestant("fedavg", PlainAdamClient),
     "FedAvg, fused Adam": Contestant("fedavg", PointClient),
     "Flipout": Contestant("flipout", FlipoutClient),
@@ -313,6 +317,7 @@ def hot_paths(folder: Path) -> None:
         count = 100 if network.name == "resnet20" else 500
         title = f"16 weight samples, {network.name} {network.shape}, {count} inputs"
         show(title, predictions(network, count=count))
+    show_training(folder)
 
 
 def whole_runs(folder: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
+from pathlib import Path
 
 from fedivon_app.cli.summaries import own_scores, summary_of, summary_table
 from fedivon_app.cli.sureness import sure_of_the_unknown
@@ -30,7 +31,7 @@ def where_of(options: argparse.Namespace) -> Where:
             "--gpus is for Flower's engine: sites and the clients of the inline engine use the "
             "device that client.device says"
         )
-    if options.gpus and not _finds_cuda():
+    if options.gpus and not options.ray and not _finds_cuda():
         raise SettingsError(f"--gpus is {options.gpus:g}, but torch finds no CUDA here")
     return Where(
         cpus=options.cpus,
@@ -40,7 +41,18 @@ def where_of(options: argparse.Namespace) -> Where:
         engine=options.engine,
         ray=options.ray,
         gpus=options.gpus,
+        signature=_signature(options.signature),
     )
+
+
+def _signature(path: Path | None) -> str:
+    """Return the signature that goes with a run, or nothing."""
+    if path is None:
+        return ""
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"the signature cannot be read: {error}") from None
 
 
 def _finds_cuda() -> bool:

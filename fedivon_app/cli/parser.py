@@ -168,6 +168,12 @@ def add_launch(parser: argparse.ArgumentParser, engine: str = "flower") -> None:
         parser, "run on the nodes of this SuperLink, not on simulated ones ($FEDIVON_SUPERLINK)"
     )
     parser.add_argument("--verbose", action="store_true", help="also show Flower's log")
+    parser.add_argument(
+        "--signature",
+        type=given_path,
+        metavar="FILE",
+        help="for sites that run what is signed: what `fedivon sign` wrote",
+    )
 
 
 def add_connection(parser: argparse.ArgumentParser, superlink_help: str) -> None:

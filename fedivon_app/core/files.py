@@ -8,6 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
+def default_state_root() -> Path:
+    """Return where nodes keep what lasts: $FEDIVON_STATE, or ~/.cache/fedivon-state."""
+    return Path(os.environ.get("FEDIVON_STATE") or "~/.cache/fedivon-state").expanduser()
+
+
 @contextmanager
 def written_aside(path: Path, *, sync: bool = False) -> Iterator[Path]:
     """Give a path to write to; what is there after the block is renamed to `path`.

@@ -13,6 +13,7 @@ _VALID: dict[str, tuple[Callable[[float], bool], str]] = {
     "weight_decay": (lambda x: x >= 0, "at least 0"),
     "clip_radius": (lambda x: x > 0, "above 0"),
     "step_bound": (lambda x: x > 0, "above 0"),
+    "gradient_noise": (lambda x: x >= 0, "at least 0"),
     "mc_samples": (lambda x: x >= 1, "at least 1"),
 }
 

@@ -17,9 +17,11 @@ from torch import Tensor
 class Vectors:
     """What a step reads and writes of a group of parameters.
 
-    `scaled` is d, and `root` is 1/sqrt(d) as it was when the sample was drawn. `noise` is epsilon,
+    `scaled` is d, and `root` is 1/sqrt(d) as it was when the sample was drawn; `move_mean`, which
+    comes last, may overwrite it. `noise` is epsilon,
     to be multiplied by `sign` and the gradient, or epsilon g_hat where it is `multiplied` already.
-    `free` is memory that nobody reads any more. `decay` is wd, a number or a vector.
+    `free` is memory that nobody reads any more. `decay` is wd, a number or a vector, and `widening`
+    what known noise in the gradients adds to h, by which h_hat is lowered.
     """
 
     mean: Tensor
@@ -35,18 +37,19 @@ class Vectors:
     prior_mean: Tensor | None = None
     v: Tensor | None = None
     u: Tensor | None = None
+    widening: float = 0.0
 
 
 def move_hessian(at: Vectors, *, ess: float, beta2: float) -> None:
     """Let d become d (1 + y^2)/2, y = 1 + (1 - b2)(h_hat - h)/d.
 
     With h_hat = sqrt(ess d) epsilon g_hat - u and h = d - wd, y/sqrt(2) is
-    c + k (epsilon g_hat + (wd - u)/sqrt(ess d)) / sqrt(d).
+    c + k (epsilon g_hat + (wd - u)/sqrt(ess d)) / sqrt(d). The widening is subtracted as u is.
     """
     rate = 1 - beta2
     growth = at.noise
     factor = rate * (0.5 * ess) ** 0.5
-    scalar = None if at.u is not None or isinstance(at.decay, Tensor) else at.decay
+    scalar = None if at.u is not None or isinstance(at.decay, Tensor) else at.decay - at.widening
     if scalar and not at.multiplied:
         unit = scalar * ess**-0.5  # for one pass in place of two
         growth = torch.addcmul(at.root, growth, at.gradient, value=at.sign / unit, out=at.free)
@@ -59,6 +62,8 @@ def move_hessian(at: Vectors, *, ess: float, beta2: float) -> None:
             growth.add_(at.root, alpha=scalar * ess**-0.5)
         else:
             pull = at.decay if at.u is None else at.decay - at.u
+            if at.widening:
+                pull = pull - at.widening
             assert isinstance(pull, Tensor)  # a vector of decays, or less the dual's vector
             growth.addcmul_(at.root, pull, value=ess**-0.5)
     middle = _constant(at.mean.device, (1 - rate) * 0.5**0.5)
@@ -84,8 +89,10 @@ def move_mean(
         step = torch.add(at.momentum, at.mean, alpha=at.decay * correction, out=at.free)
         at.mean.addcdiv_(step, at.scaled, value=-learning_rate / correction)
         return
-    away = at.mean if at.prior_mean is None else at.mean - at.prior_mean
-    step = away * at.decay
+    if at.prior_mean is None:
+        step = torch.mul(at.mean, at.decay, out=at.free)
+    else:
+        step = torch.sub(at.mean, at.prior_mean, out=at.free).mul_(at.decay)
     step.add_(at.momentum, alpha=1 / correction)
     if at.v is not None and at.u is not None:
         step.add_(at.v).addcmul_(at.u, at.mean, value=-1)
@@ -94,7 +101,7 @@ def move_mean(
         step.clamp_(-clip_radius, clip_radius)
     step.mul_(learning_rate)
     if not isinf(largest_step):
-        limit = torch.mul(at.root, largest_step, out=at.free)
+        limit = at.root.mul_(largest_step)
         torch.minimum(step, limit, out=step)
         torch.maximum(step, limit.neg_(), out=step)
     at.mean.sub_(step)

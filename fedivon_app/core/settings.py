@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from fedivon_app.core.attack_settings import AttackSettings
+from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.privacy_settings import PrivacySettings
 from fedivon_app.core.schedule import Schedule, Shape
 from fedivon_app.core.scores import chosen_scores
@@ -189,6 +190,13 @@ class ClientSettings(Section):
 
     def initial_precision(self, weights: np.ndarray) -> float | None:
         """Return the precision before round 1, around these weights; None for a point's clients."""
+        return None
+
+    def moved_by(self, posterior: Posterior) -> np.ndarray | None:
+        """Return how far a gradient of 1 moves each weight, at a rate of 1.
+
+        It is None where that is not known beforehand, as with Adam.
+        """
         return None
 
     def before_round_1(self, epochs: int) -> Self:

@@ -12,9 +12,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 import tomllib
+from hashlib import sha256
 from pathlib import Path
 
+from flwr.cli.build import build_fab_from_disk
 from flwr.cli.utils import build_pathspec, load_gitignore_patterns
 from flwr.supercore.constant import APP_PUBLISH_INCLUDE_PATTERNS
 
@@ -49,6 +52,13 @@ def is_checkout(folder: Path) -> bool:
 def working_folder(package: Path = PACKAGE) -> Path:
     """Return the folder in which Flower's processes run: the checkout, or else the current one."""
     return package.parent if is_checkout(package.parent) else Path.cwd()
+
+
+def bundle_hash() -> str:
+    """Return the SHA-256 of the bundle that Flower makes of this app, as it is now."""
+    with tempfile.TemporaryDirectory() as place:
+        content = build_fab_from_disk(copy_app(app_root(), Path(place) / "fedivon"))
+    return sha256(content).hexdigest()
 
 
 def copy_app(root: Path, to: Path) -> Path:

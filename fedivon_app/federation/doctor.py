@@ -14,19 +14,20 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from enum import StrEnum
 from http.client import HTTPConnection, HTTPSConnection
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from fedivon_app.clients.state import default_root
 from fedivon_app.core.errors import DataError
+from fedivon_app.core.files import default_state_root
 from fedivon_app.core.text import one_line
+from fedivon_app.federation.findings import Finding, failure, ok, warning
+from fedivon_app.federation.policy_check import policy_findings
 from fedivon_app.plurals import counted
 
 if TYPE_CHECKING:
@@ -37,24 +38,6 @@ GIGABYTE = 2**30
 AHEAD = 5
 BEHIND = 300
 KEYS_AGAIN = "ask whoever admits sites for the folder that `fedivon keys` made, and copy all of it"
-
-
-class Verdict(StrEnum):
-    """How well it is with what a check looked at."""
-
-    OK = "ok"
-    WARNING = "warning"
-    FAILURE = "failure"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What one check found, and where it is not well, what to do."""
-
-    about: str
-    verdict: Verdict
-    found: str
-    remedy: str = ""
 
 
 @dataclass(frozen=True)
@@ -72,15 +55,18 @@ def examine(
     superlink: str | None = None,
     state: Path | None = None,
     wanted: Wanted | None = None,
+    node: Mapping[str, Any] | None = None,
 ) -> Iterator[Finding]:
     """Make all checks that what is given allows; a check that fails by itself is a finding too.
 
-    `wanted` is what the data are to fit.
+    `wanted` is what the data are to fit, `node` the config in which a site says what it allows.
     """
     checks: dict[str, Callable[[], Iterator[Finding]]] = {
         "environment": _environment,
-        "state": lambda: _state(state or default_root()),
+        "state": lambda: _state(state or default_state_root()),
     }
+    if node:
+        checks["policy"] = lambda: policy_findings(node)
     if data:
         checks["data"] = lambda: _data(data, wanted)
     if keys:
@@ -92,42 +78,30 @@ def examine(
             yield from check()
         except Exception as error:
             found = one_line(f"{type(error).__name__}: {error}")
-            yield _failure(about, found, "see docs/deployment.md")
-
-
-def _ok(about: str, found: str) -> Finding:
-    return Finding(about, Verdict.OK, found)
-
-
-def _warning(about: str, found: str, remedy: str) -> Finding:
-    return Finding(about=about, verdict=Verdict.WARNING, found=found, remedy=remedy)
-
-
-def _failure(about: str, found: str, remedy: str) -> Finding:
-    return Finding(about=about, verdict=Verdict.FAILURE, found=found, remedy=remedy)
+            yield failure(about, found, "see docs/deployment.md")
 
 
 def _environment() -> Iterator[Finding]:
     here = ".".join(map(str, sys.version_info[:3]))
     fits = sys.version_info[:2] == (3, 11)
-    yield _ok("Python", here) if fits else _failure("Python", here, "install Python 3.11")
+    yield ok("Python", here) if fits else failure("Python", here, "install Python 3.11")
     for name, wanted in _pinned().items():
         remedy = f"install FedIvon again: it is tested with {name} {wanted}"
         try:
             there = version(name).partition("+")[0]  # a CUDA build says so behind a plus
         except PackageNotFoundError:
-            yield _failure(name, "missing", remedy)
+            yield failure(name, "missing", remedy)
             continue
         if there != wanted:
-            yield _warning(name, there, remedy)
+            yield warning(name, there, remedy)
     import torch
 
     device = f"CPU, {os.cpu_count()} cores"
     if torch.cuda.is_available():
         device = torch.cuda.get_device_name()
-    yield _ok("torch", f"{torch.__version__} on {device}")
+    yield ok("torch", f"{torch.__version__} on {device}")
     if os.environ.get("FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION") != "1":
-        yield _warning(
+        yield warning(
             "Flower",
             "it would install the app's packages anew for every run",
             "set FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1 where the SuperNode starts",
@@ -150,7 +124,7 @@ def _state(root: Path) -> Iterator[Finding]:
         with tempfile.TemporaryFile(dir=place):
             pass
     except OSError as error:
-        yield _failure(
+        yield failure(
             "state",
             f"{place} cannot be written to: {error.strerror}",
             "give the SuperNode's user the right to write there, "
@@ -160,10 +134,10 @@ def _state(root: Path) -> Iterator[Finding]:
     free = shutil.disk_usage(place).free / GIGABYTE
     found = f"{root} can be written to, {free:.1f} GB free"
     if free > 1:
-        yield _ok("state", found)
+        yield ok("state", found)
     else:
         remedy = "free some space: clients keep duals and personal models there"
-        yield _warning("state", found, remedy)
+        yield warning("state", found, remedy)
 
 
 def _data(path: Path, wanted: Wanted | None) -> Iterator[Finding]:
@@ -172,22 +146,22 @@ def _data(path: Path, wanted: Wanted | None) -> Iterator[Finding]:
     try:
         source = npz(path=path)
     except (DataError, OSError) as error:
-        yield _failure("data", str(error), "docs/data.md says what the arrays of the file are")
+        yield failure("data", str(error), "docs/data.md says what the arrays of the file are")
         return
     train = counted(len(source.y_train), "example")
     counts = f"{train} to train with, {len(source.y_test):,} to test with"
     classes = counted(source.num_classes, "class", "classes")
-    yield _ok("data", f"{path}: {counts}, shape {source.shape}, {classes}")
+    yield ok("data", f"{path}: {counts}, shape {source.shape}, {classes}")
     if wanted is not None:
         yield from _fits(source, wanted)
     if not len(source.y_test):
         remedy = "add x_test and y_test to see how good the models are here"
-        yield _warning("data", "no test examples", remedy)
+        yield warning("data", "no test examples", remedy)
     missing = sorted(set(range(source.num_classes)) - set(source.y_train.tolist()))
     if missing:
         classes = counted(len(missing), "class", "classes")
         found = f"no training examples of {classes}, such as {missing[0]}"
-        yield _ok("data", found)
+        yield ok("data", found)
 
 
 def _fits(source: Source, wanted: Wanted) -> Iterator[Finding]:
@@ -195,20 +169,20 @@ def _fits(source: Source, wanted: Wanted) -> Iterator[Finding]:
     name = wanted.experiment
     good = source.shape == wanted.shape
     if not good:
-        yield _failure(
+        yield failure(
             "data",
             f"inputs have shape {source.shape}, and {name} takes {wanted.shape}",
             "write the file in that shape, or agree with the server on another data.shape",
         )
     if source.num_classes > wanted.num_classes:
         good = False
-        yield _failure(
+        yield failure(
             "data",
             f"there are {source.num_classes} classes, and {name} has {wanted.num_classes}",
             "labels count from 0: correct them, or agree on another data.num_classes",
         )
     if good:
-        yield _ok("data", f"they fit {name}: shape {wanted.shape}, {wanted.num_classes} classes")
+        yield ok("data", f"they fit {name}: shape {wanted.shape}, {wanted.num_classes} classes")
 
 
 def _keys(place: Path) -> Iterator[Finding]:
@@ -223,21 +197,21 @@ def _keys(place: Path) -> Iterator[Finding]:
     ca = place / "ca.crt"
     gone = [str(path) for path in (key, pub, ca) if not path.is_file()]
     if gone:
-        yield _failure("keys", f"there is no {', '.join(gone)}", KEYS_AGAIN)
+        yield failure("keys", f"there is no {', '.join(gone)}", KEYS_AGAIN)
         return
     try:
         private = load_ssh_private_key(key.read_bytes(), None)
         public = load_ssh_public_key(pub.read_bytes())
     except ValueError as error:
-        yield _failure("keys", f"a key in {place} cannot be read: {error}", KEYS_AGAIN)
+        yield failure("keys", f"a key in {place} cannot be read: {error}", KEYS_AGAIN)
         return
     if not isinstance(private, ec.EllipticCurvePrivateKey) or private.public_key() != public:
-        yield _failure("keys", f"{key} and {pub} are no elliptic pair", KEYS_AGAIN)
+        yield failure("keys", f"{key} and {pub} are no elliptic pair", KEYS_AGAIN)
         return
     mode = stat.S_IMODE(key.stat().st_mode)
     if mode & 0o077:
-        yield _warning("keys", f"{key} can be read by others (mode {mode:o})", f"chmod 600 {key}")
-    yield _ok("keys", f"{place}: a pair on {private.curve.name}")
+        yield warning("keys", f"{key} can be read by others (mode {mode:o})", f"chmod 600 {key}")
+    yield ok("keys", f"{place}: a pair on {private.curve.name}")
     yield from _certificate(ca)
 
 
@@ -248,25 +222,25 @@ def _certificate(path: Path) -> Iterator[Finding]:
         end = x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc
     except ValueError as error:
         found = f"{path} is no certificate: {error}"
-        yield _failure("authority", found, "copy the authority's ca.crt again")
+        yield failure("authority", found, "copy the authority's ca.crt again")
         return
     found = f"{path} is good until {end:%Y-%m-%d}"
     if end < datetime.now(UTC):
         remedy = "the authority has to be made anew, and its ca.crt copied to every site"
-        yield _failure("authority", found, remedy)
+        yield failure("authority", found, remedy)
     else:
-        yield _ok("authority", found)
+        yield ok("authority", found)
 
 
 def _superlink(address: str, keys: Path | None) -> Iterator[Finding]:
     host, _, port = address.rpartition(":")
     if not (host and port.isdigit()):
-        yield _failure("SuperLink", f"{address!r} is no address", "give it as HOST:PORT")
+        yield failure("SuperLink", f"{address!r} is no address", "give it as HOST:PORT")
         return
     try:
         socket.create_connection((host, int(port)), timeout=10).close()
     except OSError as error:
-        yield _failure(
+        yield failure(
             "SuperLink",
             f"nobody answers at {address}: {error}",
             "see that the server runs, that name and port are right, "
@@ -276,13 +250,13 @@ def _superlink(address: str, keys: Path | None) -> Iterator[Finding]:
     connection = _connection(host, int(port), keys)
     if keys is None:
         found = "no keys are given, so this is without TLS"
-        yield _warning("SuperLink", found, "name them with --keys")
+        yield warning("SuperLink", found, "name them with --keys")
     try:
         connection.request("GET", "/health")
         answer = connection.getresponse()
         answer.read()
     except ssl.SSLCertVerificationError as error:
-        yield _failure(
+        yield failure(
             "SuperLink",
             f"its certificate is not trusted: {error.verify_message}",
             "dial a name that the server's certificate has (`fedivon keys --host`), "
@@ -290,7 +264,7 @@ def _superlink(address: str, keys: Path | None) -> Iterator[Finding]:
         )
         return
     except OSError as error:
-        yield _failure(
+        yield failure(
             "SuperLink",
             f"no answer that can be read: {error}",
             "one side speaks TLS and the other does not: "
@@ -299,9 +273,9 @@ def _superlink(address: str, keys: Path | None) -> Iterator[Finding]:
         return
     if answer.status != 200:
         found = f"/health says {answer.status}"
-        yield _failure("SuperLink", found, "look at the server's own log")
+        yield failure("SuperLink", found, "look at the server's own log")
         return
-    yield _ok("SuperLink", f"{address} is there and well")
+    yield ok("SuperLink", f"{address} is there and well")
     yield from _clock(answer.getheader("Date"))
     yield from _control(connection)
 
@@ -319,10 +293,10 @@ def _clock(date: str | None) -> Iterator[Finding]:
     ahead = time.time() - parsedate_to_datetime(date).timestamp()
     found = f"{abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} the server's"
     if -BEHIND < ahead < AHEAD + 1:  # the date has whole seconds
-        yield _ok("clock", found)
+        yield ok("clock", found)
     else:
         remedy = "set both clocks by NTP: Flower refuses what is signed at another time"
-        yield _failure("clock", found, remedy)
+        yield failure("clock", found, remedy)
 
 
 def _control(connection: HTTPConnection) -> Iterator[Finding]:
@@ -331,7 +305,7 @@ def _control(connection: HTTPConnection) -> Iterator[Finding]:
     answer = connection.getresponse()
     answer.read()
     if answer.status != 403:
-        yield _warning(
+        yield warning(
             "control",
             "who is here can register keys and submit runs",
             "let sites reach the proxy's port alone (deploy/nginx.conf), not the SuperLink's own",

@@ -55,7 +55,7 @@ class Where:
 
     A simulation is Flower's own, or the inline one. `cores` are those that it may use, None for all
     that there are; `gpus` is the share of a GPU that each of its clients has. `ray` is the address
-    of a Ray cluster for Flower's.
+    of a Ray cluster for Flower's. `signature` is that of the code, for sites that ask for one.
     """
 
     cpus: float = 1
@@ -64,6 +64,7 @@ class Where:
     ca: Path | None = None
     engine: Engine = "flower"
     cores: int | None = None
+    signature: str = ""
     ray: str | None = None
     gpus: float = 0
 
@@ -106,6 +107,8 @@ def launch(
     if not runs:
         return
     code = {"commit": commit()}
+    if where.signature:
+        code["signature"] = where.signature
     with where.federation() as federation:
         for one in runs:
             began = time.monotonic()

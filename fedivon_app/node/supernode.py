@@ -10,7 +10,7 @@ from functools import partial
 from importlib import import_module
 from logging import INFO
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.node.flower import IN_NODE, LOOP, MAIN, missing, run_stock
@@ -22,6 +22,11 @@ if TYPE_CHECKING:  # flwr is imported while the warm process starts, and not bef
 
     from fedivon_app.node.tasks import Tasks
 
+TRUST_PATH = "trust-path"  # the key of a node config that names the file of what a site runs
+UNGUARDED = (
+    f"the node config has {TRUST_PATH}, by which a site checks bundles before they run: Flower's "
+    "own SuperNode and SuperExec cannot do that, so that the node does not start"
+)
 OBJECTS_WAIT = 0.05  # seconds after which objects that were not there are asked for again
 
 
@@ -37,20 +42,27 @@ def mode_of(text: str) -> Mode:
 def run_node(words: Sequence[str], mode: Mode) -> None:
     """Run a SuperNode with these words of `flower-supernode`, until it is told to end."""
     if mode is Mode.STOCK:
-        run_stock(words)
+        become_stock(words)
     leave_signals_to_flower()
     warm = WarmProcess(mode)  # its imports go on beside those of this process
     if complaint := missing(IN_NODE):
         warm.close()
-        run_stock(words, complaint)
+        become_stock(words, complaint)
     if complaint := warm.complaint():
         warm.close()
-        run_stock(words, f"the warm process is of no use, for {complaint}")
+        become_stock(words, f"the warm process is of no use, for {complaint}")
     main = import_module(MAIN)
     start = partial(_start, main.start_client_internal, warm)
     setattr(main, "start_client_internal", start)  # noqa: B010
     sys.argv = ["flower-supernode", *words]
     main.flower_supernode()
+
+
+def become_stock(words: Sequence[str], why: str = "") -> NoReturn:
+    """Become Flower's own SuperNode, unless the site has a list of what it runs."""
+    if any(TRUST_PATH in word for word in words):
+        raise SettingsError(f"{why}; {UNGUARDED}" if why else UNGUARDED)
+    run_stock(words, why)
 
 
 def leave_signals_to_flower() -> None:
@@ -71,9 +83,13 @@ def _start(stock: Callable[..., None], warm: WarmProcess, **words: Any) -> None:
     from flwr.supercore.address import resolve_bind_address
     from flwr.supercore.exit.exit_handler import add_exit_handler
 
+    from fedivon_app.node.site_guard import SiteGuard
     from fedivon_app.node.tasks import RuntimeApi, Tasks
 
     if words["isolation"] != ISOLATION_MODE_SUBPROCESS or words["runtime_dependency_install"]:
+        if TRUST_PATH in words["node_config"]:
+            warm.close()
+            raise SettingsError(UNGUARDED)
         log(INFO, "ClientApps are started by Flower's own SuperExec, as the options ask for.")
         warm.close()
         stock(**words)
@@ -84,7 +100,8 @@ def _start(stock: Callable[..., None], warm: WarmProcess, **words: Any) -> None:
         ca=words["runtime_root_certificates_path"],
     )
     add_exit_handler(warm.close)
-    replace_waits(import_module(LOOP), Tasks(words["state_factory"].state(), warm, api))
+    guard = SiteGuard(words["node_config"])
+    replace_waits(import_module(LOOP), Tasks(words["state_factory"].state(), warm, api, guard))
     log(INFO, "ClientApps come from the warm process %d.", warm.pid)
     stock(**words | {"isolation": ISOLATION_MODE_PROCESS})
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import signal
+from contextlib import suppress
 from dataclasses import dataclass
 from logging import ERROR, WARN
 from pathlib import Path
@@ -19,6 +21,15 @@ from flwr.supernode.nodestate import NodeState
 from flwr.supernode.start_client_internal import _insert_message
 
 from fedivon_app.node.orders import Order
+from fedivon_app.node.site_guard import (
+    FAILED,
+    REFUSED,
+    SENT,
+    Asked,
+    SiteGuard,
+    leaving,
+    settings_in,
+)
 from fedivon_app.node.warm import WarmProcess
 
 REPLY_WAIT = 0.01  # seconds between two looks for a reply
@@ -36,10 +47,11 @@ class RuntimeApi:
 class Tasks:
     """The tasks of a node, which are done one at a time."""
 
-    def __init__(self, state: NodeState, warm: WarmProcess, api: RuntimeApi):
+    def __init__(self, state: NodeState, warm: WarmProcess, api: RuntimeApi, guard: SiteGuard):
         self._state = state
         self._warm = warm
         self._api = api
+        self._guard = guard
         self._installed: dict[str, Path] = {}  # where bundles are, by their hashes
 
     @property
@@ -56,25 +68,55 @@ class Tasks:
         """Have a message that has arrived, with its objects, answered; return when it is.
 
         A reply counts when its objects are all there and the ClientApp has said that it is done,
-        with the context that it keeps. Otherwise there is an error in its place.
+        with the context that it keeps. Otherwise there is an error in its place. What leaves, and
+        what was refused, is in the site's audit log before it goes.
         """
         run_id = message.metadata.run_id
         pending = self._state.get_tasks(run_ids=[run_id], statuses=[Status.PENDING])
         for task in pending:  # none where Flower has refused the bundle, and answered for it
-            if why := self._refusal(task) or self._attempt(task) or self._unanswered(run_id):
+            asked = self._asked(task, message)
+            refusal = self._refusal(task, asked)
+            if why := refusal or self._attempt(task) or self._unanswered(run_id):
                 log(ERROR, "An error is sent in place of the ClientApp's reply: %s.", why)
                 self._state.finish_task(task.task_id, SubStatus.FAILED, why)
                 self._answer(message, why)
+                self._guard.note(REFUSED if refusal else FAILED, asked, why=why)
+            else:
+                self._note_replies(run_id, asked)
 
-    def _refusal(self, task: Task) -> str:
+    def _asked(self, task: Task, message: Message) -> Asked:
+        """Return what a message that has arrived asks for."""
+        values = settings_in(self._store, message.metadata.message_id)
+        settings = None
+        with suppress(ValueError):
+            settings = json.loads(values.get("settings", ""))
+        return Asked(
+            run=task.run_id,
+            bundle=task.fab_hash,
+            kind=message.metadata.message_type,
+            round=values.get("round"),
+            settings=settings if isinstance(settings, dict) else None,
+        )
+
+    def _refusal(self, task: Task, asked: Asked) -> str:
         """Return why a task is not to be carried out, or nothing.
 
-        This is asked when the message and the bundle, `self._state.get_fab(task.fab_hash)`, have
-        arrived, and before any line of the bundle is executed.
+        This is asked when the message and the bundle have arrived, and before any line of the
+        bundle is executed.
         """
         if task.type != TaskType.CLIENT_APP:
             return f"this node runs ClientApps alone, and the task is a {task.type}"
-        return ""
+        fab = self._state.get_fab(task.fab_hash)
+        run = self._state.get_run(task.run_id)
+        if fab is None or run is None:
+            return "its bundle has not come"
+        return self._guard.refusal(asked, fab.content, run.override_config)
+
+    def _note_replies(self, run_id: int, asked: Asked) -> None:
+        """Have what is about to leave in the audit log."""
+        for reply in self._take_replies(run_id):
+            self._guard.note(SENT, asked, **leaving(self._store, reply.metadata.message_id))
+            self._state.store_message(reply)
 
     def _attempt(self, task: Task) -> str:
         """Have a ClientApp do a task, and wait for its end; return why it did not end well."""

@@ -14,6 +14,7 @@ from fedivon_app.core.conformal import prediction_sets
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.flat import Flat
 from fedivon_app.core.network import new_network, pick_device
+from fedivon_app.core.noise_width import with_noise_width
 from fedivon_app.core.predict import Moments, predict_moments
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.datasets.scaling import inputs as network_inputs
@@ -62,7 +63,7 @@ class Trained:
         return cls(
             settings=settings,
             flat=flat,
-            payload=saved.payload,
+            payload=with_noise_width(saved.payload, settings, before(run, saved.round)),
             round=saved.round,
             shape=known.shape,
             num_classes=known.num_classes,
@@ -120,6 +121,11 @@ class Trained:
         within = prediction_sets(probabilities, threshold)
         likeliest_first = np.argsort(-probabilities, kind="stable")
         return [self.class_name(number) for number in likeliest_first.tolist() if within[number]]
+
+
+def before(run: Run, server_round: int) -> list[dict[str, Any]]:
+    """Return the records of a run's rounds up to this one."""
+    return [record for record in run.metrics() if record["round"] <= server_round]
 
 
 def model_facts(run: Run) -> ServerData:

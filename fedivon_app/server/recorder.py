@@ -9,6 +9,7 @@ from typing import Any
 
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.curvature import spread
+from fedivon_app.core.noise_width import with_noise_width
 from fedivon_app.core.scores import chosen_scores
 from fedivon_app.runs.calibration import Calibration
 from fedivon_app.runs.checkpoints import Checkpoint
@@ -50,7 +51,8 @@ class Recorder:
         able = self.has_global_model and self.evaluator.parts
         if not (able and self.run.settings.is_scored(server_round)):
             return None
-        scores = self.evaluator(server_round, payload)
+        known = with_noise_width(payload, self.run.settings, self.run.metrics())
+        scores = self.evaluator(server_round, known)
         self.unlearned = no_better_than_guessing(scores, self.num_classes)
         if self.unlearned and self._has_learned:
             log.warning("round %d: what was learned is lost; %s", server_round, self.unlearned)

@@ -12,13 +12,13 @@ from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.instructions import Instructions
+from fedivon_app.core.sampling import sampled
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.datasets.loading import division
 from fedivon_app.datasets.node_data import Partition, partition_of
 from fedivon_app.methods import method
 from fedivon_app.server.begin_or_resume import with_classes
 from fedivon_app.server.setup import num_clients_of, prepare
-from fedivon_app.strategies.sampling import sampled
 
 BILLION = 1e9
 FIRST_ROUND = 1

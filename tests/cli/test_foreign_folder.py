@@ -52,6 +52,8 @@ LINES = {
     "clients": ["ended"],
     "illustrate": ["--out", "figures"],
     "keys": ["new-keys", "--host", "localhost", "--site", "clinic"],
+    "sign": ["--new-key", "operator.key"],
+    "ledger": ["--folder", "ledger"],
     "sites": ["--superlink", "here:1", "--keys", "keys", "--ca", "keys/ca.crt", "--admit", "north"],
     "data": ["demo", "--set", *NPZ, "--out", "labels.png"],
     "deal": ["demo", "--site", "one", "two", "--to", "dealt"],
@@ -67,6 +69,7 @@ MADE = {  # what a command leaves in the folder in which it was given
     "personalise": "mine/personal.json",
     "keys": "new-keys/sites/clinic/node.pub",
     "deal": "dealt/two/site.npz",
+    "sign": "operator.key.pub",
 }
 
 

@@ -24,10 +24,12 @@ NAMES += [
     "clients",
     "illustrate",
     "keys",
+    "sign",
     "node",
     "sites",
     "data",
     "deal",
+    "ledger",
     "doctor",
 ]
 NAMES += ["settings"]

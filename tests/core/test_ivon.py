@@ -441,3 +441,46 @@ print("torch._dynamo" in sys.modules)
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stdout == "False\n"
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_known_noise_in_the_gradients_does_not_widen_the_hessian(known):
+    """A flat loss has no curvature; noise alone would make half (1 - b2) ess sigma^2 of it."""
+    torch.manual_seed(0)
+    weights = torch.nn.Parameter(torch.zeros(20_000))
+    ess, beta2, sigma = 100.0, 0.9, 0.1
+    optimizer = IVON(
+        [weights],
+        lr=0.0,
+        ess=ess,
+        hess_init=0.0,
+        weight_decay=1.0,
+        beta2=beta2,
+        gradient_noise=sigma if known else 0.0,
+    )
+    for _ in range(150):
+        with optimizer.sampled_params(train=True):
+            weights.grad.normal_(std=sigma)
+        optimizer.step()
+    widening = 0.5 * (1 - beta2) * ess * sigma**2
+    expected = 0.0 if known else widening
+    assert optimizer.hess.mean().item() == pytest.approx(expected, abs=0.1 * widening)
+
+
+def test_known_noise_is_subtracted_with_priors_and_duals_too():
+    torch.manual_seed(0)
+    size = 20_000
+    found = []
+    for noise in (0.0, 0.1):
+        weights = torch.nn.Parameter(torch.zeros(size))
+        prior = Posterior(np.zeros(size), np.full(size, 100.0))
+        dual = (np.zeros(size), np.full(size, 0.2))
+        options = {"ess": 100.0, "beta2": 0.9, "prior": prior, "dual": dual}
+        optimizer = IVON([weights], lr=0.0, hess_init=0.5, gradient_noise=noise, **options)
+        torch.manual_seed(1)
+        for _ in range(100):
+            with optimizer.sampled_params(train=True):
+                weights.grad.normal_(std=0.1)
+            optimizer.step()
+        found.append(optimizer.hess.mean().item())
+    assert found[0] - found[1] == pytest.approx(0.05, rel=0.15)

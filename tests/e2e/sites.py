@@ -24,8 +24,9 @@ class Sites:
 
     The nodes dial the proxy. Those of `admitted` are started, as partition 0, 1 and so on, with the
     files that `fedivon deal` left in `data` if that is given. `modes` are other ways of
-    starting ClientApps than the default, by site. With `signed`, each site signs its keys of a
-    secure sum, and knows the public keys of all admitted ones.
+    starting ClientApps than the default, and `configs` more words of the node config, by site. With
+    `signed`, each site signs its keys of a secure sum, and knows the public keys of all admitted
+    ones.
     """
 
     def __init__(
@@ -36,9 +37,11 @@ class Sites:
         others: tuple[str, ...] = (),
         data: Path | None = None,
         modes: Mapping[str, Mode] | None = None,
+        configs: Mapping[str, str] | None = None,
         signed: bool = False,
     ):
         self.root = root
+        self.configs = configs or {}
         self.signed = signed
         self.modes = modes or {}
         self.keys = root / "keys"
@@ -113,6 +116,7 @@ class Sites:
         config = f'partition-id={partition} state-path="{self.kept(site)}"'
         if self.data:
             config += f' data-path="{self.data / site / "site.npz"}"'
+        config += f" {self.configs.get(site, '')}"
         if self.signed:
             config += f' name="{site}" signing-key="{place / "node.key"}"'
             config += f' site-keys="{self.known_keys}" smallest-cohort=4'

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from fedivon_app.cli.main import main
-from fedivon_app.federation.bundle import copy_app
+from fedivon_app.federation.bundle import bundle_hash, copy_app
+from fedivon_app.federation.signatures import make_key, sign
 from fedivon_app.federation.sites import admit, remove, sites_of
 from fedivon_app.node.warm import Mode
 from fedivon_app.runs.folder import Run
@@ -33,6 +34,8 @@ def sites(tmp_path_factory):
     with ExitStack() as stack:
         root = tmp_path_factory.mktemp("secured")
         clinics = ["clinic-0", "clinic-1"]
+        public = make_key(root / "operator.key", "operator").read_text().strip()
+        (root / "trust.toml").write_text(f'signers = ["{public}"]\n')
         assert main(["deal", "demo", "--to", str(root / "data"), "--site", *clinics]) == 0
         sites = Sites(
             stack,
@@ -41,10 +44,32 @@ def sites(tmp_path_factory):
             others=("former", "stranger"),
             data=root / "data",
             modes={"clinic-1": Mode.STOCK},
+            configs={"clinic-0": f'trust-path="{root / "trust.toml"}"'},
         )
+        sign_for(sites, bundle_hash())
         list(admit(sites.federation, sites.keys, ["former"]))
         list(remove(sites.federation, ["former"]))
         yield sites
+
+
+def sign_for(sites, bundle):
+    """Sign a bundle as the operator whom clinic-0 trusts, and return the signature's file."""
+    path = sites.root / "signature"
+    path.write_text(sign(bundle, sites.root / "operator.key", days=1))
+    return path
+
+
+def words_of(sites, tmp_path, *words):
+    """The words of a run of FedIvon on the sites, signed with the last signature."""
+    there = ["--superlink", sites.federation.address]
+    there += ["--ca", str(sites.keys / "server" / "ca.crt"), *words]
+    there += ["--strategy", "fedivon", "--runs", str(tmp_path / "nodes")]
+    return ["run", "demo", *there, "--set", *SMALL, *THEIRS]
+
+
+def audit(sites):
+    path = sites.kept("clinic-0") / "audit.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def test_secured_nodes_with_files_of_their_own_agree_with_the_simulation(
@@ -54,9 +79,12 @@ def test_secured_nodes_with_files_of_their_own_agree_with_the_simulation(
 
     test_killed.py has it of BayesADMM, with a data set that all have in common.
     """
-    words = ["--superlink", sites.federation.address, "--ca", str(sites.keys / "server" / "ca.crt")]
-    words += ["--strategy", "fedivon", "--runs", str(tmp_path / "nodes"), "--set", *SMALL, *THEIRS]
-    assert main(["run", "demo", *words]) == 0
+    signature = str(sites.root / "signature")
+    assert main(words_of(sites, tmp_path, "--signature", signature)) == 0
+    noted = audit(sites)
+    assert {line["event"] for line in noted} == {"sent"}
+    assert [line["round"] for line in noted if line["message"] == "train"] == [1, 2]
+    assert all(line["bundle"] and line["bytes"] > 0 for line in noted)
     (folder,) = (tmp_path / "nodes").iterdir()
     config = configuration(tmp_path / "simulated", "demo", "fedivon", *SMALL)
     simulated = launch(federation, config, nodes=2).completed().folder
@@ -74,6 +102,29 @@ def test_secured_nodes_with_files_of_their_own_agree_with_the_simulation(
     wanted = Run.load(simulated / "checkpoint" / "round-000002").payload.posterior
     np.testing.assert_allclose(ended.mean, wanted.mean, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(ended.precision, wanted.precision, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("signed", "why"),
+    [
+        ("replayed", "its signature was used before"),
+        ("altered", "it was altered, for its signature is of"),
+        ("unlisted", "not on the site's list, and it is not signed"),
+    ],
+)
+def test_a_bundle_that_the_site_does_not_trust_is_refused_before_it_runs(
+    sites, tmp_path, capsys, signed, why
+):
+    """The site says so in its log, and to the server, which tells who runs it."""
+    words = [] if signed == "unlisted" else ["--signature", str(sites.root / "signature")]
+    if signed == "altered":
+        sign_for(sites, "ab" * 32)
+    before = len(audit(sites))
+    assert main(words_of(sites, tmp_path, *words)) == 1
+    assert why in capsys.readouterr().out
+    assert why in sites.log("clinic-0")
+    news = audit(sites)[before:]
+    assert {line["event"] for line in news} == {"refused"} and why in news[0]["why"]
 
 
 def test_sites_are_listed_by_name(sites, capsys):

@@ -29,6 +29,7 @@ from flwr.supernode.nodestate import NodeStateFactory
 from fedivon_app.federation.keys import make_keys
 from fedivon_app.federation.local_federation import free_port
 from fedivon_app.node.flower import LOOP
+from fedivon_app.node.site_guard import SiteGuard
 from fedivon_app.node.tasks import RuntimeApi, Tasks
 from fedivon_app.node.warm import Mode, WarmProcess
 
@@ -74,7 +75,7 @@ class Node:
         self.state = factory.state()
         self.store = self.state.object_store
         self.warm = warm
-        self.tasks = Tasks(self.state, warm, api)
+        self.tasks = Tasks(self.state, warm, api, SiteGuard({}))
         self.install(FIRST)
 
     def install(self, version: str, line: str = "") -> None:

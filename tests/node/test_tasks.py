@@ -15,6 +15,7 @@ from flwr.supernode.nodestate import NodeStateFactory
 from fedivon_app.node import tasks as tasks_module
 from fedivon_app.node.flower import LOOP
 from fedivon_app.node.orders import Gone
+from fedivon_app.node.site_guard import SiteGuard
 from fedivon_app.node.supernode import replace_waits
 from fedivon_app.node.tasks import RuntimeApi, Tasks
 
@@ -62,6 +63,8 @@ class Node:
 
     def __init__(self, monkeypatch, tmp_path, kind=TaskType.CLIENT_APP):
         monkeypatch.setattr(tasks_module, "install_from_fab", lambda content, skip_prompt: tmp_path)
+        self.place = tmp_path
+        self.config = {}  # of the node
         self.state = NodeStateFactory(ObjectStoreFactory()).state()
         self.store = self.state.object_store
         run = Run.create_empty(RUN)
@@ -73,7 +76,8 @@ class Node:
         insert(self.message, self.state, self.store)
 
     def tasks(self, warm):
-        return Tasks(self.state, warm, RuntimeApi("127.0.0.1:9094", False, None))
+        guard = SiteGuard({"state-path": str(self.place), **self.config})
+        return Tasks(self.state, warm, RuntimeApi("127.0.0.1:9094", False, None), guard)
 
     def reply(self):
         """A ClientApp's reply to the message."""

@@ -7,10 +7,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fedivon_app.core.compose import compose
 from fedivon_app.core.errors import DataError, SettingsError
+from fedivon_app.core.sampling import sampled
 from fedivon_app.datasets.loading import division
 from fedivon_app.methods import METHODS, settings_of
 from fedivon_app.server.setup import prepare
-from fedivon_app.strategies.sampling import sampled
 from fedivon_app.tables.flops import gigaflops
 
 FEATURES = 64  # of the 8x8 digits

@@ -32,10 +32,12 @@ COMMANDS = {
     "clients": "Scores a run's personal models again, client by client.",
     "illustrate": "Redraws Figures 3a, 3b and 4 of the BayesADMM paper.",
     "keys": "Creates the certificates and keys of a deployment.",
+    "sign": "Signs the code of a run, for sites that check what they run.",
     "node": "Runs the node of a site: Flower's SuperNode, made faster.",
     "sites": "Lists, admits and removes the sites of a deployment.",
     "data": "Shows how an experiment's data are divided among clients.",
     "deal": "Splits an experiment's data into one file per site.",
+    "ledger": "Shows what has been spent of the privacy of a site's data.",
     "doctor": "Checks whether a site can take part, and says what to fix.",
     "settings": "Prints the settings that a run would use.",
 }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 
+from fedivon_app.cli.node_words import add_node_config
 from fedivon_app.cli.parser import add_overrides
 from fedivon_app.cli.paths import given_path
 from fedivon_app.core.errors import SettingsError
@@ -40,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="where the node keeps its state (default: $FEDIVON_STATE)",
     )
+    add_node_config(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -53,6 +55,7 @@ def run(options: argparse.Namespace) -> int:
         superlink=options.superlink,
         state=options.state,
         wanted=_wanted(options),
+        node=options.node_config,
     ):
         verdicts.add(finding.verdict)
         word = finding.verdict if finding.verdict == "ok" else finding.verdict.upper()

@@ -17,6 +17,7 @@ from fedivon_app.report.chapters import (
     learning,
     personal,
     precision,
+    privacy,
     retention,
     runs,
     scores,
@@ -40,6 +41,7 @@ CHAPTERS: tuple[Callable[[PageView], Chapter | None], ...] = (
     attacks.chapter,
     training.chapter,
     precision.chapter,
+    privacy.chapter,
     runs.chapter,
     settings.chapter,
 )

@@ -45,7 +45,9 @@ def chapter(view: PageView) -> Chapter | None:
     if not drawn:
         return None
     several = len(drawn) > 1
-    note = f"{LOSS}; {EXTREMES}." if several else f"{LOSS}."
+    said = [LOSS] if _tracked(view, ("train_loss",)) else []  # private clients do not tell it
+    note = "; ".join([*said, EXTREMES] if several else said)
+    note = f"{note[0].upper()}{note[1:]}."
     legend = html.legend(keys_of(longest))
     body = html.paragraph(f"{note} {bands_note(longest)}") + legend + html.grid(drawn)
     return Chapter("training", "Training and posterior" if several else "Training", body)

@@ -1,0 +1,29 @@
+"""The node config of a site, as the commands take it that look at the site's policy."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+
+def add_node_config(parser: argparse.ArgumentParser) -> None:
+    """Add the node config, in the words in which the site's node is given it."""
+    parser.add_argument(
+        "--node-config",
+        type=node_config,
+        default={},
+        metavar="WORDS",
+        help="what the site's node has as --node-config",
+    )
+
+
+def node_config(text: str) -> dict[str, Any]:
+    """Return the values of a node config."""
+    from flwr.common.config import parse_config_args  # which takes a while to import
+
+    try:
+        return dict(parse_config_args([text]))
+    except Exception as error:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no node config, such as 'name=\"clinic\" epsilon-limit=4': {error}"
+        ) from None

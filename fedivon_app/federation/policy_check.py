@@ -1,0 +1,42 @@
+"""What a site allows, as `fedivon doctor` shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fedivon_app.core.errors import RunError, SettingsError
+from fedivon_app.federation.findings import Finding, failure, ok, warning
+from fedivon_app.plurals import counted
+
+
+def policy_findings(node: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield the site's limits and trust, and what has been spent of its data's privacy."""
+    from fedivon_app.core.site_policy import SitePolicy, site_ledger
+    from fedivon_app.node.site_guard import audit_path
+    from fedivon_app.node.trust import trust_of
+
+    try:
+        trust = trust_of(node)
+        limits = SitePolicy.of(node).lines()
+        spent = [account.spent() for account in site_ledger(node).accounts().values()]
+    except (SettingsError, RunError) as error:
+        yield failure("policy", str(error), "set it right: until then the site runs nothing")
+        return
+    for line in limits:
+        yield ok("policy", line)
+    if trust is None:
+        yield warning(
+            "policy",
+            "the site runs whatever code the server sends",
+            "list the bundles and signers that it trusts in a file, and name that as trust-path "
+            "in the node config: see docs/privacy.md",
+        )
+    else:
+        bundles = counted(len(trust.bundles), "bundle")
+        signers = counted(len(trust.signers), "signer")
+        yield ok("policy", f"the site runs what it lists, {bundles}, or what is signed, {signers}")
+    if spent:
+        data = counted(len(spent), "data set")
+        yield ok("ledger", f"{data}; of the most used one, epsilon {max(spent):.3g} is spent")
+    yield ok("audit log", str(audit_path(node)))
