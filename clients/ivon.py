@@ -13,6 +13,7 @@ from fedivon_app.clients.base import M, PosteriorClient, Task
 from fedivon_app.core.curvature import first_precision, typical_precision
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.ivon import IVON
+from fedivon_app.core.normals import Noise
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.search_range import choices, log_range, search
 from fedivon_app.core.settings import PosteriorClientSettings
@@ -58,6 +59,11 @@ class OptimizerSettings(PosteriorClientSettings):
     antithetic: bool = Field(
         False,
         description="every second sample mirrors the one before, for half the random numbers",
+    )
+    noise: Noise = Field(
+        "torch",
+        description="where the random numbers come from: torch, or a table, which is faster on a "
+        "CPU and gives other digits",
     )
 
 
@@ -135,6 +141,7 @@ class IvonTrainer(PosteriorClient[Optimizer, M]):
             "rescale_lr": client.rescale_lr,
             "antithetic": client.antithetic,
             "gradient_noise": task.gradient_noise,
+            "noise": client.noise,
         }
         return IVON(self.flat.module.parameters(), **(given | options))
 

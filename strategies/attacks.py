@@ -201,6 +201,13 @@ def combined(
     return replace(lie, precision=common.largest)
 
 
+def claimed_size(
+    own: Posterior, sent: Posterior, common: Honest, strength: float, rng: np.random.Generator
+) -> Posterior:
+    """Send the change the other way; that it counts c times was said in the roll call."""
+    return sign_flip(own, sent, common, 1.0, rng)
+
+
 LIES: dict[str, Lie] = {
     "sign-flip": sign_flip,
     "inner-product": inner_product,
@@ -210,6 +217,6 @@ LIES: dict[str, Lie] = {
     "inflated-precision": inflated_precision,
     "collapsed-variance": collapsed_variance,
     "poisoned-prior": poisoned_prior,
-    "claimed-size": sign_flip,
+    "claimed-size": claimed_size,
     "combined": combined,
 }

@@ -12,8 +12,8 @@ D x_k. Of each return two cosines are noted, and their means over a run's return
   is held against the median of all clients.
 
 Besides, the claims are noted: the mean of log(s_k / s) over the weights, s being the precision that
-was sent, less the logarithm of how many times the median its data are. That is held against the
-median of all clients, in both directions and from the first reply on.
+was sent. That is held against the median of all clients, in both directions and from the first
+reply on; who has c times the median's data may claim c times as much, and need not.
 
 So a client that lies is told from one whose data are unlike those of all others, which a look at
 one round cannot do. At the start of training gradients may grow on their way down, for honest
@@ -30,7 +30,7 @@ from math import log, sqrt
 
 import numpy as np
 
-SUMS = ("claims", "opposition", "insistence")
+SUMS = ("claims", "allowances", "opposition", "insistence")
 TALLY = ("replies", "returns", "doubted", "left_out", *SUMS)  # what is kept of a client as numbers
 SIZE = 2048  # of a sketch
 STREAM = 0x736B6574  # of the seed: where weights go in a sketch
@@ -38,12 +38,13 @@ PREFIX = "history_"  # of the names of a record's arrays in a checkpoint
 RETURNS = 2  # of a client before it is judged
 PULLED = -0.05  # median opposition below which a round counts
 RETURNING = 3  # clients of a round that come back, for the round to count
-WITNESSES = 5  # clients that have returned before anybody is judged
+WITNESSES = 5  # clients at least among whom anybody is judged
 OPPOSITION = 0.0  # a mean above it, and above the median by APART, is a reason for doubt
 APART = 0.2
-INSISTENCE = 0.2  # above the median
+INSISTENCE = 0.1  # above the median, or, where that is more, this many median deviations:
+DEVIATIONS = 2.5
 CLAIM = log(10)  # away from the median
-SLACK = 0.15  # of opposition and insistence, over the root of the number of returns
+SLACK = 0.2  # of both, over the root of the number of returns
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,33 +58,44 @@ class Sketch:
     def of(cls, length: int, seed: int) -> Sketch:
         """Return the sketch of a run."""
         rng = np.random.default_rng([seed, STREAM])
-        places = rng.integers(0, SIZE, length, dtype=np.int64)
+        places = rng.integers(0, SIZE, length, dtype=np.int16)
         signs = rng.integers(0, 2, length, dtype=np.int8) * np.int8(2) - np.int8(1)
         return cls(places, signs)
 
     def __call__(self, vector: np.ndarray) -> np.ndarray:
         """Return the short form of a vector."""
-        return np.bincount(self.places, weights=vector * self.signs, minlength=SIZE)
+        sums = np.bincount(self.places, weights=vector * self.signs, minlength=SIZE)
+        return sums.astype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)
 class Past:
     """What is known of a client: its last change and where the model was then, both as sketches.
 
-    `claims` is a sum over its `replies`, `opposition` and `insistence` are sums over those of its
-    `returns` that count, and `doubted` counts the rounds in
-    which it was in doubt. `left_out` is the round since which it is left out, 0 for never.
+    `claims` and `allowances`, what its data allow it to claim more, are sums over its `replies`;
+    `opposition` and `insistence` are sums over those of its `returns` that count. `doubted` counts
+    the rounds in which it was in doubt, and `left_out` is the round since which it is left out, 0
+    for never.
     """
 
     change: np.ndarray
     server: np.ndarray
     replies: int = 0
     claims: float = 0.0
+    allowances: float = 0.0
     returns: int = 0
     opposition: float = 0.0
     insistence: float = 0.0
     doubted: int = 0
     left_out: int = 0
+
+
+@dataclass(frozen=True)
+class Claim:
+    """How much more precise a client says to be than what it was sent, and what its data allow."""
+
+    value: float = 0.0
+    allowance: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -126,9 +138,10 @@ class History:
         self,
         changes: Mapping[int, np.ndarray],
         server: np.ndarray,
-        claims: Mapping[int, float] | None = None,
+        claims: Mapping[int, Claim] | None = None,
     ) -> History:
         """Return the record after a round, in which these clients sent and claimed this."""
+        said = claims or {}
         known = self.clients
         noted = {p: _return(known[p], changes[p], server) for p in changes if p in known}
         pulled = [one.opposition for one in noted.values()]
@@ -148,7 +161,8 @@ class History:
                 change=change,
                 server=server,
                 replies=past.replies + 1,
-                claims=past.claims + (claims or {}).get(partition, 0.0),
+                claims=past.claims + said.get(partition, Claim()).value,
+                allowances=past.allowances + said.get(partition, Claim()).allowance,
             )
         return History(now)
 
@@ -163,11 +177,13 @@ class History:
         if len(means) < WITNESSES:
             return {}
         usual = float(np.median(list(means.values())))
-        return {
-            p: Doubt("claim of precision", abs(mean - usual), CLAIM)
-            for p, mean in means.items()
-            if abs(mean - usual) > CLAIM
-        }
+        found = {}
+        for partition, mean in means.items():
+            past = present[partition]
+            most = CLAIM + (past.allowances / past.replies if mean > usual else 0.0)
+            if abs(mean - usual) > most:
+                found[partition] = Doubt("claim of precision", abs(mean - usual), most)
+        return found
 
     @staticmethod
     def _of_answers(present: Mapping[int, Past]) -> dict[int, Doubt]:
@@ -179,7 +195,10 @@ class History:
         if len(means) < WITNESSES:
             return {}
         usual_opposition = float(np.median([one.opposition for one in means.values()]))
-        usual_insistence = float(np.median([one.insistence for one in means.values()]))
+        insisting = np.array([one.insistence for one in means.values()])
+        usual_insistence = float(np.median(insisting))
+        spread = float(np.median(np.abs(insisting - usual_insistence)))
+        apart = max(INSISTENCE, DEVIATIONS * spread)
         found = {}
         for partition, mean in means.items():
             returns = present[partition].returns
@@ -187,7 +206,7 @@ class History:
                 continue
             slack = SLACK / sqrt(returns)
             opposition = max(OPPOSITION, usual_opposition + APART) + slack
-            insistence = usual_insistence + INSISTENCE + slack
+            insistence = usual_insistence + apart + slack
             if mean.opposition > opposition:
                 found[partition] = Doubt("opposition", mean.opposition, opposition)
             elif mean.insistence > insistence:

@@ -20,6 +20,7 @@ from fedivon_app.core.settings import MergeSettings
 from fedivon_app.strategies import robust
 from fedivon_app.strategies.base import Reply
 from fedivon_app.strategies.cohort import blocks, coordinates
+from fedivon_app.strategies.history import WITNESSES
 
 BY_COORDINATE = ("trimmed-mean", "median")
 FEWEST = 3  # replies among which somebody can be outvoted
@@ -55,7 +56,7 @@ def vetted(
 ) -> Vetted:
     """Return the replies and weights that are merged; `whole`: each as it came, or not at all."""
     rule = options.robust
-    if rule == "none" or len(replies) < FEWEST:
+    if rule == "none" or len(replies) < (WITNESSES if rule == "auto" else FEWEST):
         return Vetted(list(replies), weights)
     liars = robust.most_liars(len(replies), options.robust_share)
     if rule == "auto":

@@ -7,6 +7,7 @@ from typing import Any
 from fedivon_app.core.errors import UserError
 from fedivon_app.core.secure.site import SMALLEST_COHORT
 from fedivon_app.core.settings import AnySettings
+from fedivon_app.core.single_replies import needing_single_replies
 from fedivon_app.strategies.aggregation import RULES, WeightedConflation
 from fedivon_app.strategies.base import PosteriorStrategy
 from fedivon_app.strategies.rule import Rule, SumRule
@@ -17,6 +18,8 @@ def why_not_secure(settings: AnySettings, strategy: type[PosteriorStrategy[Any]]
     """Return which setting keeps a run's clients from being aggregated securely, or None."""
     merge = settings.merge
     rule = _rule(merge.rule)
+    if settings.task == "regression":
+        return "task=regression has scores that are not summed securely yet"
     if strategy.merge is not PosteriorStrategy.merge:
         return (
             f"strategy {settings.strategy} merges single replies (it overrides `merge`); "
@@ -33,11 +36,10 @@ def why_not_secure(settings: AnySettings, strategy: type[PosteriorStrategy[Any]]
         return "merge.rule=wc needs the largest weight, and by distance nobody knows it; use size"
     if settings.wire.codec != "raw":
         return f"wire.codec={settings.wire.codec} cannot be summed; use wire.codec=raw"
-    for name in ("precision_bound", "change_bound"):
-        if getattr(settings.server, name) is not None:
-            return f"server.{name} compares single replies with each other; leave it out"
-    if (robust := getattr(merge, "robust", "none")) != "none":
-        return f"merge.robust={robust} compares single replies with each other; use none"
+    if seeing := needing_single_replies(settings):
+        return f"{seeing[0]} needs to see single replies; leave it out"
+    if settings.evaluation.sets:
+        return "evaluation.sets=true asks for histograms of single clients; use false"
     for name, count in (
         ("clients_per_round", settings.clients_per_round),
         ("data.clients", settings.data.clients),

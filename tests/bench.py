@@ -44,7 +44,9 @@ from fedivon_app.datasets.sources import load
 from fedivon_app.methods import method, settings_of
 from fedivon_app.strategies.aggregation import RULES, aggregate
 from tests.bench_nodes import rounds_of_nodes
+from tests.bench_pfl import beside_pfl, pace_of
 from tests.bench_runs import load_of_rounds, memory_of_rounds, random_pictures, rounds_by_engine
+from tests.bench_training import show_training
 
 Run = Callable[[], object]
 
@@ -118,6 +120,8 @@ def optimizer_steps(network: Network, turns: int = 25) -> dict[str, float]:
     rivals = {
         "IVON": ivon_steps(IVON, antithetic=True),  # as fedivon ships it
         "IVON, independent samples": ivon_steps(IVON),
+        "IVON, fast noise": ivon_steps(IVON, noise="fast"),
+        "IVON, fast noise in pairs": ivon_steps(IVON, noise="fast", antithetic=True),
         "ivon-opt": ivon_steps(ivon.IVON),
         "Adam": adam_steps(),
         "fused Adam": adam_steps(fused=True),
@@ -171,6 +175,7 @@ CONTESTANTS = {
     "FedIvon, independent samples": Contestant(
         "fedivon", FedIvonClient, ("client.antithetic=false",)
     ),
+    "FedIvon, fast noise": Contestant("fedivon", FedIvonClient, ("client.noise=fast",)),
     "FedAvg": Contestant("fedavg", PlainAdamClient),
     "FedAvg, fused Adam": Contestant("fedavg", PointClient),
     "Flipout": Contestant("flipout", FlipoutClient),
@@ -336,6 +341,7 @@ def hot_paths(folder: Path) -> None:
         count = 100 if network.name == "resnet20" else 500
         title = f"16 weight samples, {network.name} {network.shape}, {count} inputs"
         show(title, predictions(network, count=count))
+    show_training(folder)
 
 
 def whole_runs(folder: Path) -> None:
@@ -344,6 +350,10 @@ def whole_runs(folder: Path) -> None:
     for engine, measured in rounds_by_engine(folder).items():
         times = "   ".join(f"{name} {value:.3g}" for name, value in measured.items())
         print(f"{engine:<10} {times}", flush=True)
+    print("1000 clients of 50 pictures, 50 a round, lenet, two processes each", flush=True)
+    for line in beside_pfl(folder):
+        print(f"{'':<52} {line}", flush=True)
+    print(f"{'':<52} flower  {pace_of(folder, 'flower')}", flush=True)
     for clients in (50, 1000):
         memory = sorted(memory_of_rounds(folder, clients).items())
         line = "   ".join(f"{name} {value}" for name, value in memory)

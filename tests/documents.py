@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -18,6 +19,9 @@ PAGES = [
     *sorted(p for p in (ROOT / "docs").rglob("*.md") if p.parent.name != "results"),
     *sorted((ROOT / "examples").glob("*/README.md")),
 ]
+TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
+SHELL_SIGNS = (">", "|", "&")  # what follows is no word of the command
+FILE_NAME = re.compile(r"# ([\w/]+\.\w+)\n")  # where a block is to be kept
 COMPOSE = re.compile(r"docker compose .*?run --rm fedivon\b")
 
 
@@ -41,12 +45,26 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def blocks(text: str, language: str) -> list[str]:
-    """The code blocks of a language, indented ones too."""
-    found = re.findall(rf"^( *)```{language}\n(.*?)^\1```$", text, re.M | re.S)
+@dataclass(frozen=True)
+class Block:
+    """A block of a document between fences: its language and its lines, without their indent."""
+
+    language: str
+    text: str
+
+
+def fenced(text: str) -> list[Block]:
+    """The blocks of a document in their order, indented ones too."""
+    found = re.findall(r"^( *)```(\w*)\n(.*?)^\1```$", text, re.M | re.S)
     return [
-        "\n".join(line.removeprefix(indent) for line in body.splitlines()) for indent, body in found
+        Block(language, "\n".join(line.removeprefix(indent) for line in body.splitlines()))
+        for indent, language, body in found
     ]
+
+
+def blocks(text: str, language: str) -> list[str]:
+    """The code blocks of a language."""
+    return [block.text for block in fenced(text) if block.language == language]
 
 
 def quoted(text: str) -> list[str]:
@@ -83,8 +101,9 @@ def commands(path: Path, program: str) -> list[Command]:
         line = COMPOSE.sub("fedivon", line)
         first, *others = line.split()
         if first == program and others[:1] != ["|"]:  # `fedivon |` begins the lines of the log
-            words = tuple(shlex.split(line, comments=True))
-            found.append(Command(name_of(path), words, in_text))
+            words = shlex.split(line, comments=True)
+            told = takewhile(lambda word: word not in SHELL_SIGNS, words)
+            found.append(Command(name_of(path), tuple(told), in_text))
     return found
 
 
@@ -101,21 +120,28 @@ def links(text: str) -> list[str]:
 
 def example_files() -> dict[str, str]:
     """The files of the package that docs/extending.md writes piece by piece, by their names."""
-    written = {}
-    for block in blocks(read(ROOT / "docs" / "extending.md"), "python"):
-        first, _, rest = block.partition("\n")
-        if first.startswith("# mypackage/"):
-            written[first.removeprefix("# mypackage/")] = rest
-    return written
+    written = written_files(ROOT / "docs" / "extending.md")
+    return {name.removeprefix("mypackage/"): text for name, text in written.items()}
+
+
+def written_files(path: Path) -> dict[str, str]:
+    """The files that a document has its reader write, by the names in their first lines."""
+    named = [(FILE_NAME.match(block), block) for block in blocks(read(path), "python")]
+    found = {name[1]: block[name.end() :] for name, block in named if name}
+    return {name: text for name, text in found.items() if not (ROOT / name).exists()}
 
 
 @contextmanager
 def example_package(place: Path) -> Iterator[None]:
-    """That package below `place`, and those in examples/, importable while this lasts."""
+    """What documents have their readers write below `place`, and the packages in examples/,
+    importable while this lasts.
+    """
     others = [str(path.parent) for path in (ROOT / "examples").glob("*/pyproject.toml")]
-    (place / "mypackage").mkdir()
-    for name, text in example_files().items():
-        (place / "mypackage" / name).write_text(text)
+    pages = [ROOT / "docs" / "extending.md", *TUTORIALS]
+    files = {name: text for page in pages for name, text in written_files(page).items()}
+    for name, text in files.items():
+        (place / name).parent.mkdir(exist_ok=True)
+        (place / name).write_text(text)
     before = list(sys.path)
     sys.path[:0] = [str(place), *others]
     importlib.invalidate_caches()
@@ -123,5 +149,6 @@ def example_package(place: Path) -> Iterator[None]:
         yield
     finally:
         sys.path[:] = before
-        for name in [name for name in sys.modules if name.partition(".")[0] == "mypackage"]:
+        tops = {name.partition("/")[0].removesuffix(".py") for name in files}
+        for name in [name for name in sys.modules if name.partition(".")[0] in tops]:
             del sys.modules[name]

@@ -31,9 +31,10 @@ class OneProcess:
         return RunEnd(RunStatus.COMPLETED)
 
 
-def in_one_process(monkeypatch):
+def in_one_process(monkeypatch, *, reports=False):
     """Let all commands of a test use such a federation, and return it."""
-    monkeypatch.setattr(server_app, "write_report", lambda run: None)
+    if not reports:
+        monkeypatch.setattr(server_app, "write_report", lambda run: None)
     monkeypatch.setattr(torch, "set_num_threads", lambda number: None)
     one = OneProcess()
 

@@ -44,16 +44,26 @@ def test_the_numbers_are_those_on_file(case, workers, monkeypatch):
         assert found[path] == pytest.approx(value, rel=2e-3, abs=slack), path
 
 
-@pytest.mark.parametrize("case", ["fedivon", "fedavg, all train", *KEEPING])
-@pytest.mark.parametrize("place", ["run", "node"])
+ON_NODES = ["run.client_state=node"]
+SECURE = ["privacy.secure_aggregation=true", "evaluation.personal=false"]
+
+
+@pytest.mark.parametrize(
+    ("case", "words"),
+    [
+        ("fedivon", SECURE),
+        ("fedavg, all train", []),
+        *((name, []) for name in KEEPING),
+        *((name, ON_NODES) for name in KEEPING[:3]),
+    ],
+)
 def test_two_nodes_that_play_all_clients_give_the_same_to_the_digit(
-    case, place, monkeypatch, tmp_path
+    case, words, monkeypatch, tmp_path
 ):
     """What a client kept follows it from node to node, wherever it is kept."""
     golden.prepare_process()
     monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
     monkeypatch.setenv("FEDIVON_STATE", str(tmp_path))
-    kept = f"run.client_state={place}"
-    alone = golden.run(case, kept)
+    alone = golden.run(case, *words)
     shared = SharedNodes(golden.InProcess(2), golden.CLIENTS)
-    assert golden.run(case, kept, grid=shared) == alone
+    assert golden.run(case, *words, grid=shared) == alone

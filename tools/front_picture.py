@@ -41,15 +41,18 @@ def bumps(x: np.ndarray) -> np.ndarray:
     return np.exp(-0.5 * ((x[:, None] - CENTRES) / WIDTH) ** 2)
 
 
-def train(x: np.ndarray, y: np.ndarray, steps: int) -> Posterior:
-    """Return the posterior that IVON finds for the weights of the bumps from a client's points."""
+def train(x: np.ndarray, y: np.ndarray, steps: int, ess: float | None = None) -> Posterior:
+    """Return the posterior that IVON finds for the weights of the bumps from a client's points.
+
+    Unless it is given, the effective sample size is the number of points.
+    """
     torch.manual_seed(0)
     model = torch.nn.Linear(len(CENTRES), 1, bias=False)
     torch.nn.init.zeros_(model.weight)
     optimizer = IVON(
         model.parameters(),
         lr=0.02,
-        ess=len(x),
+        ess=ess or len(x),
         hess_init=1.0,
         beta2=0.999,
         weight_decay=PRIOR_PRECISION / len(x),

@@ -29,7 +29,7 @@ Every method has these:
 """
 MERGE = """## merge: what the server does with the replies
 
-Every method has these two, of which [Methods](methods.md) has the rules and the weightings. Most
+Every method has these, of which [Methods](methods.md) has the rules and the weightings. Most
 methods narrow them down to what their paper says, and some add to them:
 """
 

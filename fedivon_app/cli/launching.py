@@ -31,7 +31,7 @@ def where_of(options: argparse.Namespace) -> Where:
             "--gpus is for Flower's engine: sites and the clients of the inline engine use the "
             "device that client.device says"
         )
-    if options.gpus and not _finds_cuda():
+    if options.gpus and not options.ray and not _finds_cuda():
         raise SettingsError(f"--gpus is {options.gpus:g}, but torch finds no CUDA here")
     return Where(
         cpus=options.cpus,

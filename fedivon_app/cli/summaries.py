@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from fedivon_app.core.errors import SettingsError
 from fedivon_app.runs.records import read_settings, read_summary
 
 WORDS = ("experiment", "strategy", "seed", "round", "model")
+WORDS_OVER_SEEDS = ("experiment", "method", "seeds", "round", "model")
 # The parts of the data that models are scored on, and what a table adds to a model's name for it.
 SCORED_ON = {"test": "", **dict.fromkeys(PLACES.values(), ", clients' test parts")}
 
@@ -58,10 +59,33 @@ def summary_table(
     clients' personal models (PM) after the last; each at the mean and by Monte Carlo. `own` are the
     import paths of scores that the runs had of their own, and `form` is a name in FORMS.
     """
-    rows = [row for summary in summaries for row in _rows(summary)]
+    return _in_form(form, WORDS, [row for one in summaries for row in _rows(one)], own)
+
+
+def table_over_seeds(
+    groups: Mapping[str, Sequence[Mapping[str, Any]]], own: Iterable[str] = (), form: str = "text"
+) -> str:
+    """Return a table with a line for every group of runs, model and way of predicting.
+
+    A group has a name, and the summaries of runs that differ in the seed alone; a line has the mean
+    and the standard deviation over them. The rest is as in `summary_table`.
+    """
+    rows = []
+    for name, summaries in groups.items():
+        models: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
+        for row in (row for summary in summaries for row in _rows(summary)):
+            experiment, _, _, server_round, model = row.words
+            models.setdefault((experiment, server_round, model), []).extend(row.scores)
+        for (experiment, server_round, model), scores in models.items():
+            words = [experiment, name, str(len(scores)), server_round, model]
+            rows.append(ScoredRow(words, scores))
+    return _in_form(form, WORDS_OVER_SEEDS, rows, own)
+
+
+def _in_form(form: str, words: Sequence[str], rows: Sequence[ScoredRow], own: Iterable[str]) -> str:
     if form == "text":
-        return scores_table(WORDS, rows, own=own)
-    return FORMS[form](WORDS, rows, columns_of(rows, own))
+        return scores_table(words, rows, own=own)
+    return FORMS[form](words, rows, columns_of(rows, own))
 
 
 def _rows(summary: Mapping[str, Any]) -> Iterator[ScoredRow]:

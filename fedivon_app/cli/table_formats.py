@@ -7,6 +7,7 @@ import csv
 import io
 import json
 from collections.abc import Callable, Sequence
+from statistics import mean, stdev
 from typing import Any
 
 from fedivon_app.cli.tables import ScoreColumns, ScoredRow
@@ -76,16 +77,24 @@ FORMS: dict[str, Form] = {
 def _records(
     words: Sequence[str], rows: Sequence[ScoredRow], columns: ScoreColumns
 ) -> list[dict[str, Any]]:
-    """The rows by the names of their columns; a row of one model has its scores in full."""
+    """The rows by the names of their columns, with scores in full.
+
+    Where rows are of several models, a score has its mean, and after it its standard deviation.
+    """
+    spread = any(len(row.scores) > 1 for row in rows)
     records = []
     for row in rows:
-        (values,) = row.scores
         record: dict[str, Any] = {
             word: int(cell) if cell.isdigit() else cell
             for word, cell in zip(words, row.words, strict=True)
         }
-        record["samples"] = values.get("samples", 0)
-        records.append(record | {one.name: values.get(one.name) for one in columns.scores})
+        record["samples"] = row.scores[0].get("samples", 0)
+        for one in columns.scores:
+            values = [scores[one.name] for scores in row.scores if one.name in scores]
+            record[one.name] = mean(values) if values else None
+            if spread:
+                record[f"{one.name}_sd"] = stdev(values) if len(values) > 1 else None
+        records.append(record)
     return records
 
 

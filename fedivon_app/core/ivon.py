@@ -17,6 +17,8 @@ With `antithetic` every second sample mirrors the one before it, m - epsilon/sqr
 m + epsilon/sqrt(s): each is a draw from q as before, a pair needs half the random numbers, and what
 the gradient at m adds to h_hat cancels in it.
 
+With `noise` "fast" the random numbers come from a table, see core/normals.py.
+
 With `step_bound` no step moves a coordinate by more than so many of its sigmas 1/sqrt(s), those of
 the sample. A step divides by h, so that where h is far below hess_init a rate that was fine in the
 beginning throws the mean out of all that the samples have seen; a bound in sigmas grows with
@@ -44,8 +46,9 @@ from torch.optim.optimizer import ParamsT
 from fedivon_app.core.flat import Array
 from fedivon_app.core.flat_parameters import FlatParameters
 from fedivon_app.core.ivon_options import check_options
-from fedivon_app.core.ivon_samples import Average, Draw, Samples, draw_normal
+from fedivon_app.core.ivon_samples import Average, Samples
 from fedivon_app.core.ivon_step import Vectors, move_hessian, move_mean
+from fedivon_app.core.normals import Noise, normals
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.transfer import sent
 
@@ -89,6 +92,7 @@ class IVON(torch.optim.Optimizer):
         gradient_noise: float = 0.0,
         prior: Posterior | None = None,
         dual: tuple[np.ndarray, np.ndarray] | None = None,
+        noise: Noise = "torch",
     ):
         options = {
             "lr": lr,
@@ -111,7 +115,12 @@ class IVON(torch.optim.Optimizer):
         self._mean = self._flat.mean
         self._momentum = torch.zeros_like(self._mean)
         self._root = torch.empty_like(self._mean)  # 1/sqrt(d)
-        self._samples = Samples(self._mean, expected=mc_samples, mirrored=antithetic)
+        self._samples = Samples(
+            self._mean,
+            expected=mc_samples,
+            mirrored=antithetic,
+            fill=normals(noise, self._mean.device),
+        )
         self._prior_mean = None if prior is None else self._vector(prior.mean, "prior")
         self._v = None if dual is None else self._vector(dual[0], "dual")
         self._u = None if dual is None else self._vector(dual[1], "dual")
@@ -160,7 +169,7 @@ class IVON(torch.optim.Optimizer):
         With `train`, the gradient that they have at its end counts for `step`.
         """
         with torch.no_grad():
-            draw = self._samples.draw(self._parts) if train else self._draw_aside()
+            draw = (self._samples.draw if train else self._samples.draw_aside)(self._parts)
             torch.rsqrt(self._scaled, out=self._root)
             for group in self.param_groups:
                 part = group["slice"]
@@ -181,12 +190,6 @@ class IVON(torch.optim.Optimizer):
                     self._samples.keep(self._flat.collect_gradient())
         finally:
             self._flat.show_mean()
-
-    def _draw_aside(self) -> Draw:
-        """Return an epsilon that does not take the place of one that was kept for a step."""
-        noise = torch.empty_like(self._mean)
-        draw_normal(noise, self._parts)
-        return Draw(noise, sign=1)
 
     @overload
     def step(self, closure: None = None) -> None: ...

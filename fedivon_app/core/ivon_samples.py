@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedivon_app.core.normals import Fill
+
 
 @dataclass(frozen=True, eq=False)
 class Draw:
@@ -35,11 +37,13 @@ class Samples:
     """The samples of training since the last step, of which there are `expected` before the next.
 
     `mirrored` lets every second one have the epsilon of the one before it, with the other sign.
+    `fill` draws.
     """
 
-    def __init__(self, like: Tensor, expected: int, mirrored: bool):
+    def __init__(self, like: Tensor, expected: int, mirrored: bool, fill: Fill):
         self.expected = expected
         self.mirrored = mirrored
+        self.fill = fill
         self.count = 0
         self._noise = torch.empty_like(like)
         self._sign = -1  # of the last sample
@@ -50,8 +54,18 @@ class Samples:
         """Return the epsilon of the next sample, drawn part after part, as ivon-opt does."""
         self._sign = -self._sign if self.mirrored else 1
         if self._sign > 0:
-            draw_normal(self._noise, parts)
+            self._fill_parts(self._noise, parts)
         return Draw(self._noise, self._sign)
+
+    def draw_aside(self, parts: Sequence[slice]) -> Draw:
+        """Return an epsilon that does not take the place of one that was kept for a step."""
+        noise = torch.empty_like(self._noise)
+        self._fill_parts(noise, parts)
+        return Draw(noise, sign=1)
+
+    def _fill_parts(self, noise: Tensor, parts: Sequence[slice]) -> None:
+        for part in parts:
+            self.fill(noise[part])
 
     def keep(self, gradient: Tensor) -> None:
         """Count the gradient at the sample that was drawn last."""
@@ -93,9 +107,3 @@ class Samples:
     def forget(self) -> None:
         """Let the next sample be a new one, not the mirror of one that was drawn before."""
         self._sign = -1
-
-
-def draw_normal(noise: Tensor, parts: Sequence[slice]) -> None:
-    """Fill the parts of a vector with standard normal numbers, one part after another."""
-    for part in parts:
-        noise[part].normal_()

@@ -17,7 +17,8 @@ from torch import Tensor
 class Vectors:
     """What a step reads and writes of a group of parameters.
 
-    `scaled` is d, and `root` is 1/sqrt(d) as it was when the sample was drawn. `noise` is epsilon,
+    `scaled` is d, and `root` is 1/sqrt(d) as it was when the sample was drawn; `move_mean`, which
+    comes last, may overwrite it. `noise` is epsilon,
     to be multiplied by `sign` and the gradient, or epsilon g_hat where it is `multiplied` already.
     `free` is memory that nobody reads any more. `decay` is wd, a number or a vector, and `widening`
     what known noise in the gradients adds to h, by which h_hat is lowered.
@@ -88,8 +89,10 @@ def move_mean(
         step = torch.add(at.momentum, at.mean, alpha=at.decay * correction, out=at.free)
         at.mean.addcdiv_(step, at.scaled, value=-learning_rate / correction)
         return
-    away = at.mean if at.prior_mean is None else at.mean - at.prior_mean
-    step = away * at.decay
+    if at.prior_mean is None:
+        step = torch.mul(at.mean, at.decay, out=at.free)
+    else:
+        step = torch.sub(at.mean, at.prior_mean, out=at.free).mul_(at.decay)
     step.add_(at.momentum, alpha=1 / correction)
     if at.v is not None and at.u is not None:
         step.add_(at.v).addcmul_(at.u, at.mean, value=-1)
@@ -98,7 +101,7 @@ def move_mean(
         step.clamp_(-clip_radius, clip_radius)
     step.mul_(learning_rate)
     if not isinf(largest_step):
-        limit = torch.mul(at.root, largest_step, out=at.free)
+        limit = at.root.mul_(largest_step)
         torch.minimum(step, limit, out=step)
         torch.maximum(step, limit.neg_(), out=step)
     at.mean.sub_(step)

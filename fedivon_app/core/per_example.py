@@ -62,6 +62,8 @@ def layers_of(module: nn.Module) -> list[Layer] | None:
         own = list(one.parameters(recurse=False))
         if not own:
             continue
+        if any(tensor is not None for tensor in one._buffers.values()):
+            return None  # a part of the layer is frozen
         if type(one) is nn.Linear or (type(one) is nn.Conv2d and _padding_of(one) is not None):
             layers.append(one)
         else:

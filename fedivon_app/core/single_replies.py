@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fedivon_app.core.attack_settings import ON_DATA
 from fedivon_app.core.settings import AnySettings
 
 BOUNDS = ("precision_bound", "change_bound", "size_bound")
@@ -20,6 +21,6 @@ def needing_single_replies(settings: AnySettings) -> list[str]:
             found.append(f"server.{name}={value:g}")
     if settings.server.history:
         found.append("server.history=true")
-    if settings.attack.kind != "none":
+    if settings.attack.kind not in ("none", *ON_DATA):
         found.append(f"attack.kind={settings.attack.kind}")
     return found

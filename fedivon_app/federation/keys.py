@@ -32,6 +32,7 @@ from fedivon_app.federation.site_files import check_names
 AUTHORITY_YEARS = 10
 SERVER_DAYS = 397
 RENEW_DAYS = 30
+LOOPBACK = "127.0.0.1"  # where the SuperLink's own processes dial it, whatever others call it
 PEM = serialization.Encoding.PEM
 SigningKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
@@ -130,19 +131,20 @@ def _make_server(
         made.append(write_bytes(key_path, secret, secret=True))
     key = _key(key_path)
     known: set[str] = set()
+    wanted = {*hosts, LOOPBACK} if hosts else set()
     if path.is_file():
         old = _read(path)
         known = _hosts(old)
         fresh = old.not_valid_after_utc - now > timedelta(days=RENEW_DAYS)
         own = old.public_key() == key.public_key()
-        if fresh and own and known >= set(hosts) and _issued(old, authority.certificate):
+        if fresh and own and known >= wanted and _issued(old, authority.certificate):
             return made
     if authority.key is None:
         raise SettingsError(
             "the server's certificate is to be signed, and the authority is not here: put its "
             f"folder back beside {place}, or remove {place / 'ca.crt'} to begin with a new one"
         )
-    names = sorted(known | set(hosts))
+    names = sorted(known | wanted)
     if not names:
         raise SettingsError(
             "the server's certificate names the hosts by which nodes reach it: give at least one"
@@ -152,7 +154,7 @@ def _make_server(
     alternatives = x509.SubjectAlternativeName([_alternative(name) for name in names])
     certificate = (
         _certificate(
-            subject=_name(names[0]),
+            subject=_name(names[-1]),
             issuer=issuer.subject,
             key=key,
             now=now,

@@ -83,7 +83,9 @@ class Where:
             return f"waiting for the SuperLink at {self.superlink}"
         if self.engine == "inline":
             return "starting its processes"
-        return "starting Flower's federation, which takes half a minute"
+        if self.ray:
+            return f"starting Flower's federation on the Ray cluster at {self.ray}"
+        return "starting Flower's federation, which takes ten to thirty seconds"
 
     @property
     def settings(self) -> list[str]:

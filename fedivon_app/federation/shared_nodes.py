@@ -5,7 +5,8 @@ simulation has as many as keep its workers busy, and a message says which client
 play. For the server nothing differs: its grid has a node for each client.
 
 Messages of one and the same content, such as the questions of the roll call, go to a node together.
-What clients keep from round to round is kept by partition, on disk, and not with Flower's node.
+What a client has in Flower's state goes with its messages, so that it follows the client from node
+to node; most of what clients keep is on disk, by partition.
 """
 
 from __future__ import annotations
@@ -13,25 +14,27 @@ from __future__ import annotations
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 
 from fedivon_app.federation.own_grid import OwnGrid, number
 
 CLIENTS = "simulated-clients"  # a key of the run config, and the record that says whom to play
 FIRST_CLIENT = 1000  # the server's node ids are no partition numbers, and not taken for such
+STATE = "state/"  # before the names of records that are a client's state
 IN_STORE = 2  # messages to a node that Flower has at a time: one at work, and one that waits
 FORGET = 3600.0  # seconds after which nobody looks for a late reply any more
 
+Call = Callable[[Message, Context], Message]
+Record = ArrayRecord | ConfigRecord | MetricRecord
 
-def play(
-    message: Message, context: Context, call: Callable[[Message, Context], Message]
-) -> Message:
+
+def play(message: Message, context: Context, call: Call) -> Message:
     """Let the ClientApp play the clients that a message is for; it is one of Flower's mods.
 
     A message that names none is for the node itself, as that of a site is.
@@ -39,18 +42,24 @@ def play(
     whom = message.content.get(CLIENTS)
     if not isinstance(whom, ConfigRecord):
         return call(message, context)
-    partitions = _whole_numbers(whom, "partitions")
-    replies = {
-        partition: call(message, _as_client(context, partition, _whole_numbers(whom, "of")[0]))
-        for partition in partitions
+    (clients,) = _whole_numbers(whom, "of")
+    records = dict(message.content)
+    message.content = RecordDict({n: one for n, one in records.items() if not n.startswith(STATE)})
+    told = RecordDict()
+    for partition in _whole_numbers(whom, "partitions"):
+        own = _as_client(context, partition, clients)
+        own.state.update(_inside(records, f"{STATE}{partition}/"))
+        reply = call(message, own)
+        told.update({f"{partition}/{name}": one for name, one in reply.content.items()})
+        told.update({f"{STATE}{partition}/{name}": one for name, one in own.state.items()})
+    return Message(told, reply_to=message)
+
+
+def _inside(records: Mapping[str, Record], place: str) -> dict[str, Record]:
+    """The records whose names begin so, by the rest of their names."""
+    return {
+        name.removeprefix(place): one for name, one in records.items() if name.startswith(place)
     }
-    if len(replies) == 1:
-        return replies[partitions[0]]
-    content = RecordDict()
-    for partition, reply in replies.items():
-        for name, record in reply.content.items():
-            content[f"{partition}/{name}"] = record
-    return Message(content, reply_to=message)
 
 
 def _whole_numbers(record: ConfigRecord, name: str) -> list[int]:
@@ -78,24 +87,34 @@ class _Parcel:
     node: int
     sent: float
 
-    def sealed(self, clients: int) -> Message:
+    def sealed(self, clients: int, states: Mapping[int, Mapping[str, Record]]) -> Message:
         """Return the message to the node, of so many clients; the records are not copied."""
         first = self.messages[0]
-        whom = ConfigRecord({"partitions": [_partition(m) for m in self.messages], "of": [clients]})
-        content = RecordDict({**first.content, CLIENTS: whom})
+        partitions = [_partition(message) for message in self.messages]
+        content = RecordDict(dict(first.content))
+        content[CLIENTS] = ConfigRecord({"partitions": partitions, "of": [clients]})
+        for partition in partitions:
+            for name, record in states.get(partition, {}).items():
+                content[f"{STATE}{partition}/{name}"] = record
         return Message(content, self.node, first.metadata.message_type, ttl=first.metadata.ttl)
 
-    def opened(self, reply: Message) -> list[Message]:
-        """Return a node's reply as those of the clients."""
-        if reply.has_error():
-            return [Message(reply.error, reply_to=one) for one in self.messages]
-        if len(self.messages) == 1:
-            return [Message(reply.content, reply_to=self.messages[0])]
-        contents: dict[str, RecordDict] = {}
-        for path, record in reply.content.items():
-            partition, _, name = path.partition("/")
-            contents.setdefault(partition, RecordDict())[name] = record
-        return [Message(contents[str(_partition(one))], reply_to=one) for one in self.messages]
+    def opened(self, reply: Message) -> Iterator[_Opened]:
+        """Give a node's reply as those of the clients."""
+        for message in self.messages:
+            if reply.has_error():
+                yield _Opened(Message(reply.error, reply_to=message))
+                continue
+            own = RecordDict(_inside(reply.content, f"{_partition(message)}/"))
+            state = _inside(reply.content, f"{STATE}{_partition(message)}/")
+            yield _Opened(Message(own, reply_to=message), state)
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """A client's reply, and the state that it left; None where it has failed."""
+
+    reply: Message
+    state: Mapping[str, Record] | None = None
 
 
 def _partition(message: Message) -> int:
@@ -113,6 +132,7 @@ class SharedNodes(OwnGrid):
         self._away: dict[str, _Parcel] = {}  # by Flower's ids of their messages
         self._late: dict[str, _Parcel] = {}  # those of earlier batches, which were given up
         self._replies: dict[str, Message] = {}
+        self._states: dict[int, Mapping[str, Record]] = {}  # Flower's state of clients
 
     def set_run(self, run: Any) -> None:
         """Pass the run on."""
@@ -150,8 +170,10 @@ class SharedNodes(OwnGrid):
             name = reply.metadata.reply_to_message_id
             self._late.pop(name, None)
             if parcel := self._away.pop(name, None):
-                for own in parcel.opened(reply):
-                    self._replies[own.metadata.reply_to_message_id] = own
+                for one in parcel.opened(reply):
+                    self._replies[one.reply.metadata.reply_to_message_id] = one.reply
+                    if one.state is not None:
+                        self._states[one.reply.metadata.src_node_id - FIRST_CLIENT] = one.state
         self._hand_out()
         return [self._replies.pop(name) for name in message_ids if name in self._replies]
 
@@ -170,7 +192,9 @@ class SharedNodes(OwnGrid):
                 if not self._queue:
                     return
                 parcel = _Parcel(self._queue.popleft(), node, time.monotonic())
-                (name,) = self._grid.push_messages([parcel.sealed(len(self._clients))])
+                (name,) = self._grid.push_messages(
+                    [parcel.sealed(len(self._clients), self._states)]
+                )
                 self._away[name] = parcel
                 load[node] += 1
 

@@ -130,19 +130,27 @@ def _model(settings: AnySettings) -> str:
 
 
 def plot_learning(
-    runs: Sequence[Run], path: Path, names: Sequence[str] | None = None, width: str | None = None
+    runs: Sequence[Run],
+    path: Path,
+    names: Sequence[str] | None = None,
+    width: str | None = None,
+    over_seeds: bool = False,
 ) -> Path:
     """Draw the scores of the global models on the central test set by round.
 
-    The file's suffix says in which format; `width` is as in `learning_plot.learning`. Where no run
-    has scores, that is a UserError.
+    The file's suffix says in which format; `width` is as in `learning_plot.learning`. With
+    `over_seeds` a line is the mean of runs that differ in the seed alone. Where no run has scores,
+    that is a UserError.
     """
-    if names is not None and len(names) != len(runs):
+    results = [RunResults.read(run) for run in runs]
+    if over_seeds:
+        tracks = _test_tracks({one.label: one.results for one in grouped(results, names).groups})
+    elif names is not None and len(names) != len(runs):
         told = f"{counted(len(names), 'name')} for {counted(len(runs), 'run')}"
         raise UserError(f"{told}: give one for each run")
-    results = [RunResults.read(run) for run in runs]
+    else:
+        tracks = _tracks_of_runs(results, names or [run.settings.strategy for run in runs])
     scores = scores_held(results)
-    tracks = _test_tracks(results, names or [run.settings.strategy for run in runs])
     if not scores or not tracks:
         raise UserError(
             "there are no curves to draw: no round of these runs was scored on a central test set"
@@ -162,25 +170,33 @@ def plot_learning(
 
 @dataclass(frozen=True, eq=False)
 class _Track:
-    """The scores of one run by round, predicting in one way."""
+    """The scores by round of runs that differ in the seed at most, predicting in one way."""
 
     key: Key
-    scores: Mapping[int, Mapping[str, Any]]
+    runs: Sequence[Mapping[int, Mapping[str, Any]]]
 
     def line(self, score: str) -> plots.Line:
-        return plots.Line(
-            label=self.key.label,
-            style=self.key.style,
-            x=np.array(list(self.scores)),
-            y=np.array([number(values.get(score)) for values in self.scores.values()]),
-        )
+        first, *others = self.runs
+        rounds = [one for one in first if all(one in other for other in others)]
+        values = [[number(run[one].get(score)) for one in rounds] for run in self.runs]
+        return plots.Line.mean(self.key, np.array(rounds), values)
 
 
-def _test_tracks(results: Sequence[RunResults], names: Sequence[str]) -> list[_Track]:
+def _test_tracks(groups: Mapping[str, Sequence[RunResults]], first: int = 0) -> list[_Track]:
+    """The tracks of groups by their names; styles are counted from the first."""
     tracks: list[_Track] = []
-    for one, name in zip(results, names, strict=True):
-        ways = [way for way in reversed(WAYS) if one.scores("test", way)]
+    for name, results in groups.items():
+        ways = [w for w in reversed(WAYS) if results and all(r.scores("test", w) for r in results)]
         for way in ways:
             label = f"{name}, {WAYS[way]}" if len(ways) > 1 else name
-            tracks.append(_Track(Key(label, len(tracks)), one.scores("test", way)))
+            key = Key(label, first + len(tracks))
+            tracks.append(_Track(key, [one.scores("test", way) for one in results]))
+    return tracks
+
+
+def _tracks_of_runs(results: Sequence[RunResults], names: Sequence[str]) -> list[_Track]:
+    """The tracks of single runs, of which several may have one name."""
+    tracks: list[_Track] = []
+    for name, one in zip(names, results, strict=True):
+        tracks += _test_tracks({name: [one]}, first=len(tracks))
     return tracks

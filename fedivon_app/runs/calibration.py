@@ -11,8 +11,8 @@ import numpy as np
 from fedivon_app.core.conformal import BINS, Coverage, coverage_of, histograms
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.predict import has_samples
-from fedivon_app.core.settings import AnySettings
 from fedivon_app.datasets.loading import division
+from fedivon_app.datasets.partition import Split
 from fedivon_app.runs.folder import Run
 from fedivon_app.runs.records import read_json
 from fedivon_app.runs.trained_model import Trained
@@ -80,7 +80,10 @@ def calibration_of(run: Run, trained: Trained, samples: int | None = None) -> Ca
     told = Calibration.read(run)
     simulated = settings.data.source != "nodes" and settings.data.clients is not None
     if told is not None and (told.round, told.samples if drawn else 0) == (trained.round, wanted):
-        return replace(told, distinct=_distinct(settings)) if simulated else told
+        if not simulated:
+            return told
+        divided = division(settings.data, settings.data.clients, settings.seed)
+        return replace(told, distinct=len(_held_out(divided.split)))
     if not simulated:
         raise SettingsError(_why_not(run, trained, told))
     return _computed(trained, wanted)
@@ -100,26 +103,33 @@ def _why_not(run: Run, trained: Trained, told: Calibration | None) -> str:
 
 
 def _computed(trained: Trained, samples: int) -> Calibration:
-    """The histograms of a simulation's clients, whose data are here."""
+    """The histograms of a simulation's clients, whose data are here.
+
+    An example that several clients have is predicted once.
+    """
     settings = trained.settings
     divided = division(settings.data, settings.data.clients, settings.seed)
     source = divided.source
-    clients = {}
-    for partition, rows in enumerate(divided.split.test):
-        if len(rows):
-            inputs = trained.inputs(source.x_test[rows])
-            said = trained.predict(inputs, samples, settings.seed).mean
-            clients[partition] = histograms(said, source.y_test[rows])
-    if not clients:
+    held_out = _held_out(divided.split)
+    if not len(held_out):
         raise SettingsError(
             "the clients have no test examples, by which prediction sets could be calibrated"
         )
-    return Calibration(trained.round, samples, clients, _distinct(settings))
+    inputs = trained.inputs(source.x_test[held_out])
+    said = trained.predict(inputs, samples, settings.seed).mean
+    labels = source.y_test[held_out]
+    clients = {}
+    for partition, rows in enumerate(divided.split.test):
+        if len(rows):
+            places = np.searchsorted(held_out, rows)
+            clients[partition] = histograms(said[places], labels[places])
+    return Calibration(trained.round, samples, clients, len(held_out))
 
 
-def _distinct(settings: AnySettings) -> int:
-    divided = division(settings.data, settings.data.clients, settings.seed)
-    return len(np.unique(np.concatenate(divided.split.test)))
+def _held_out(split: Split) -> np.ndarray:
+    """The rows of the test set that any client has, each once, in order."""
+    rows: np.ndarray = np.unique(np.concatenate(split.test))
+    return rows
 
 
 def _sparse(counts: np.ndarray) -> list[list[int]]:

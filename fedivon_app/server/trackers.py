@@ -117,6 +117,7 @@ class WeightsAndBiases(Tracker):
     def __init__(self, run: Run, done: int):
         import wandb
 
+        self._teardown: Any = wandb.teardown
         self._run: Any = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "fedivon"),
             name=run.folder.name,
@@ -133,8 +134,9 @@ class WeightsAndBiases(Tracker):
         self._run.log(dict(values), step=number)
 
     def end(self, status: str) -> None:
-        """Close the run."""
+        """Close the run, and wait until the service has written all of it."""
         self._run.finish(exit_code=1 if status == "failed" else 0)
+        self._teardown()
 
 
 TRACKERS: Registry[type[Tracker]] = Registry(

@@ -1,5 +1,6 @@
 """The commands, used wrongly as a new user would: one clear line, a non-zero exit, no traceback."""
 
+import json
 import os
 import signal
 import subprocess
@@ -189,6 +190,35 @@ def test_show_draws_in_the_format_of_the_suffix(tmp_path, capsys):
     assert "--plot FILE" in capsys.readouterr().err
     assert main(["show", str(run.folder), "--format", "csv"]) == 0
     assert capsys.readouterr().out.startswith("experiment,strategy,seed,round,model,samples,acc")
+
+
+def test_show_gives_means_over_seeds(tmp_path, capsys):
+    runs = [
+        make_run(tmp_path, 4, seed=seed, test={"mean": SCORES | {"nll": nll}})
+        for seed, nll in enumerate((1.0, 1.5))
+    ]
+    other = make_run(tmp_path, 4, planned=5, test={"mean": SCORES})
+    words = ["show", *(str(run.folder) for run in (*runs, other)), "--over-seeds"]
+    assert main(words) == 0
+    first, second = (line.split() for line in capsys.readouterr().out.splitlines()[2:])
+    assert first[:3] == ["demo", "rounds=4", "2"] and second[:3] == ["demo", "rounds=5", "1"]
+    assert first[-10:] == [
+        "0.00",
+        "1.250",
+        "±",
+        "0.354",
+        "0.100",
+        "±",
+        "0.000",
+        "0.600",
+        "±",
+        "0.000",
+    ]
+    assert second[-4:] == ["50.00", "1.2500", "0.1000", "0.6000"]
+    assert main([*words, "--format", "json"]) == 0
+    one, alone = json.loads(capsys.readouterr().out)
+    assert one["nll"] == 1.25 and one["nll_sd"] == pytest.approx(0.125**0.5)
+    assert alone["nll"] == 1.25 and alone["nll_sd"] is None
 
 
 def test_report_and_compare_write_pages(tmp_path, monkeypatch, capsys):

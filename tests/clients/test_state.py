@@ -13,7 +13,8 @@ from fedivon_app.clients.state import Memory
 from fedivon_app.core.compose import compose
 from fedivon_app.core.errors import RunError
 from fedivon_app.core.instructions import Instructions
-from fedivon_app.methods import settings_of
+from fedivon_app.datasets.node_data import partition_of
+from fedivon_app.methods import method, settings_of
 from tests.clients.helpers import arrays_of, first_payload, instructions, new_client
 
 
@@ -174,3 +175,13 @@ def test_adams_moments_can_be_kept(tmp_path):
     np.testing.assert_array_equal(kept_on[0][0], fresh[0][0])
     assert not np.array_equal(kept_on[1][0], fresh[1][0])
     assert not (tmp_path / "b").exists()
+
+
+def test_a_client_that_does_not_see_the_folder_of_the_run_says_so_in_the_roll_call(tmp_path):
+    settings = compose(settings_of, "demo", "bayes-admm", ["data.clients=20"])
+    own = partition_of(settings, {"partition-id": 0})
+    client = method("bayes-admm").client(settings, own)
+    there = {"client-state": str(tmp_path / "clients")}
+    assert client.get_properties(there)["num-train"] > 0
+    with pytest.raises(RunError, match="all machines share"):
+        client.get_properties({"client-state": str(tmp_path / "elsewhere" / "clients")})

@@ -111,7 +111,8 @@ def test_the_inline_engine_gives_the_same_numbers_as_flowers(undisturbed, tmp_pa
 
 def test_secure_sums_are_those_in_the_open_in_both_engines(federation, tmp_path):
     """Integers have one sum in whatever order they come, so that the engines agree to the bit."""
-    words = ["data.clients=4", "rounds=1", "evaluation.clients_every=1", "run.client_state=run"]
+    words = ["data.clients=4", "clients_per_round=4", "rounds=1", "run.client_state=run"]
+    words += ["evaluation.clients_every=1"]
     secure = "privacy.secure_aggregation=true"
 
     def made(maker: RunMaker, name: str, *more: str) -> Path:

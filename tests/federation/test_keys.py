@@ -50,6 +50,12 @@ def test_a_client_trusts_the_server_by_every_name_that_was_given_and_no_other(tm
         greet(tmp_path, tmp_path / "server" / "ca.crt", "elsewhere")
 
 
+def test_the_superlinks_own_processes_can_trust_it_too(tmp_path):
+    """They dial 127.0.0.1, and a certificate without it would let no run begin."""
+    make_keys(tmp_path, ["fl.example.org"], [])
+    assert greet(tmp_path, tmp_path / "server" / "ca.crt", "127.0.0.1") == b"welcome"
+
+
 def test_another_authoritys_server_is_not_trusted(tmp_path):
     for name in ("ours", "theirs"):
         make_keys(tmp_path / name, HOSTS, [])

@@ -38,7 +38,7 @@ class Pretended:
 @pytest.fixture
 def federation(monkeypatch):
     pretended = Pretended()
-    monkeypatch.setattr(run_queue, "Federation", lambda verbose, cores: pretended)
+    monkeypatch.setattr(run_queue, "Federation", lambda **options: pretended)
     monkeypatch.setattr(run_queue, "SuperLink", lambda address, ca, verbose: pretended)
     return pretended
 

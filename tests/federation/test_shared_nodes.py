@@ -59,7 +59,8 @@ def answer(message, context):
     partition = context.node_config["partition-id"]
     if partition == message.content["config"].get("bad"):
         raise ValueError("the scale is broken")
-    context.state[f"seen-{partition}"] = ConfigRecord({})
+    assert set(message.content) <= {"config", CLIENTS}
+    context.state[f"{partition} at {message.content['config'].get('time')}"] = ConfigRecord({})
     told = {"partition": partition, "of": context.node_config.get("num-partitions", 0)}
     told["seen"] = len(context.state)
     return Message(RecordDict({"told": ConfigRecord(told)}), reply_to=message)
@@ -101,6 +102,17 @@ def test_every_client_answers_for_itself_whichever_node_plays_it():
         assert dict(reply.content["told"]) == {"partition": partition, "of": 20, "seen": 1}
     assert flower.pushed == 20
     assert flower.most <= 3 * shared_nodes.IN_STORE
+
+
+def test_what_a_client_has_in_flowers_state_follows_it_from_node_to_node():
+    flower = Flower(3)
+    grid = SharedNodes(flower, 10)
+    for time in (1, 2, 3):
+        several = contents(10, time=time) if time != 2 else contents(1, time=time) * 10
+        replies = collected(flower, grid, push(grid, several))
+        assert [replies[p].content["told"]["seen"] for p in range(10)] == [time] * 10
+        assert all(list(reply.content) == ["told"] for reply in replies.values())
+    assert all(not context.state for context in flower.contexts.values())
 
 
 def test_a_question_to_all_goes_to_each_node_once():
@@ -145,5 +157,5 @@ def test_a_message_that_names_no_client_is_for_the_node_itself():
     for _ in range(2):
         reply = play(message, context, answer)
     assert dict(reply.content["told"]) == {"partition": 0, "of": 0, "seen": 1}
-    assert list(context.state) == ["seen-0"]
+    assert list(context.state) == ["0 at None"]
     assert CLIENTS not in message.content

@@ -61,6 +61,7 @@ def run(name, folder, *words, grid=None, rounds=4, records=None):
     prepared = prepare(settings)
     strategy = method(name).strategy(settings, prepared.architecture)
     first = strategy.begin(prepared.flat.mean(), prepared.flat.buffers)
+    folder.mkdir(parents=True, exist_ok=True)
     kind = SecureRounds if settings.privacy.secure_aggregation else Rounds
     loop = kind(strategy, first, run_folder=folder)
     records = records or Records()

@@ -21,6 +21,7 @@ MORE = {  # settings that no golden run has, and that keep or move tensors of th
     ],
     "fedivon, compact wire": ["wire.codec=compact"],
     "bayes-admm, compact wire": ["wire.codec=compact"],
+    "fedivon, masked": ["privacy.secure_aggregation=true"],
     "fedlaplace, fisher": ["client.curvature=fisher"],
     "perfedavg, whole": ["client.variant=hessian-free"],
     "pfedhb, batch norm": ["rounds=1", *golden.VARIANTS["fedivon, batch norm"]],

@@ -50,6 +50,7 @@ DEVIATION = np.array([1.0, 0, 1, 2])
         ("alie", 1.5, HONEST - 1.5 * DEVIATION),
         ("mimic", 1.0, CHANGES[0]),
         ("inflated-precision", 10.0, -np.array(CHANGES[2])),
+        ("claimed-size", 50.0, -np.array(CHANGES[2])),
         ("collapsed-variance", 10.0, CHANGES[2]),
         ("combined", 1.0, HONEST - DEVIATION),
     ],

@@ -1,11 +1,13 @@
 """The stage of a robust merge: replies and weights in, replies and weights out."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedivon_app.core.codec import Payload
+from fedivon_app.core.codec import Payload, Raw
 from fedivon_app.core.compose import compose
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.network import Architecture
@@ -16,6 +18,7 @@ from fedivon_app.methods import METHODS, method, settings_of
 from fedivon_app.strategies import cohort
 from fedivon_app.strategies.aggregation import aggregate
 from fedivon_app.strategies.base import FOR_WHOLE_REPLIES, Reply
+from fedivon_app.strategies.replies import Shelf
 from fedivon_app.strategies.robust_merge import capped, vetted
 
 RULES = [
@@ -112,6 +115,30 @@ def test_what_one_client_claims_to_weigh_is_what_half_of_the_others_have():
     np.testing.assert_allclose(
         capped(np.array([0.05, 0.05, 0.1, 0.8])), [1 / 6, 1 / 6, 1 / 3, 1 / 3]
     )
+
+
+@pytest.mark.parametrize("rule", ["auto", "trimmed-mean", "multi-krum"])
+def test_replies_stay_on_the_shelf(rule, monkeypatch):
+    """Memory does not grow with the number of replies: they are read in blocks, or one by one."""
+    monkeypatch.setattr(cohort, "_BYTES", 1 << 18)
+    size = 100_000
+    sent = Payload(Posterior(np.zeros(size), np.ones(size)))
+    shelf = Shelf()
+    rng = np.random.default_rng(0)
+    given = []
+    for k in range(30):
+        stored = shelf.put(
+            {"mean": rng.standard_normal(size, np.float32), "precision": np.ones(size, np.float32)}
+        )
+        given.append(Reply(k, 1, 0, lambda stored=stored: Raw().decode(stored()), {}))
+    tracemalloc.start()
+    try:
+        out = vetted(given, np.full(30, 1 / 30), sent, MergeSettings(robust=rule), whole=False)
+        aggregate("product", (reply.posterior for reply in out.replies), out.weights)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 * 8 * size  # eight vectors; thirty replies are thirty of them
 
 
 def test_where_data_differ_nobody_is_left_out():

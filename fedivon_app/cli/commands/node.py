@@ -1,8 +1,8 @@
 """Runs the node of a site: Flower's SuperNode, made faster.
 
-It takes the words of `flower-supernode`, whose --help lists them. ClientApps are forked from a
-process that has imported what they need. FEDIVON_NODE=worker keeps one for all messages of a run's
-code, and FEDIVON_NODE=stock runs Flower's own SuperNode.
+It takes the same options as `flower-supernode`, whose --help lists them. ClientApps are forked from
+a process that has imported what they need. FEDIVON_NODE=worker keeps one process for all messages
+of a run's code, and FEDIVON_NODE=stock runs Flower's own SuperNode.
 """
 
 from __future__ import annotations

@@ -1,0 +1,52 @@
+"""Every method under attack, with and without a defence; and what the defence is worth."""
+
+import pytest
+import torch
+
+from fedivon_app.core.errors import RunError
+from fedivon_app.methods import METHODS
+from tests.attack_table import measured
+from tests.golden import InProcess, context_of, run
+
+
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch):
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_runs_under_attack_with_the_defence_that_is_advised(name):
+    words = ["merge.robust=auto", "attack.kind=sign-flip", "attack.clients=[1]"]
+    words += ["data.clients=6", "clients_per_round=null"]
+    words += ["data.per_class=30"]  # of the experiment that has its data in two classes each
+    words += ["attack.strength=worst"] if name in ("fedivon", "bayes-admm") else []
+    records = run(name, *words, grid=InProcess(6))
+    assert [record["merged"] for record in records] == [True, True]
+    assert all(record["clients"] for record in records)
+
+
+def test_liars_are_found_and_nobody_honest_is_left_out():
+    words = ["rounds=30", "attack.kind=sign-flip", "attack.share=0.2"]
+    with_it = measured("demo", "fedivon", [*words, "merge.robust=auto"])
+    without = measured("demo", "fedivon", words)
+    assert with_it["found"] >= 3 and with_it["honest_left_out"] == 0
+    assert with_it["accuracy"] > 85
+    assert without["accuracy"] < 30  # it diverges
+
+
+class Sites(InProcess):
+    """Nodes with names, as sites have them."""
+
+    def __init__(self, count):
+        super().__init__(count)
+        for context in self.contexts.values():
+            context.node_config["name"] = f"clinic-{context.node_id}"
+
+
+def test_sites_refuse_to_take_part_in_an_attack(tmp_path):
+    from fedivon_app import server_app
+
+    config = {"experiment": "demo", "strategy": "fedavg", "runs": str(tmp_path)}
+    config["set"] = "data.clients=3 clients_per_round=null attack.kind=alie attack.share=0.3"
+    with pytest.raises(RunError, match="attacks are for simulations, and this is a site"):
+        server_app.main(Sites(3), context_of(config))
