@@ -19,11 +19,10 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 
 from fedivon_app.clients.base import PosteriorClient
-from fedivon_app.clients.state import default_root
 from fedivon_app.core.client_scores import from_metrics
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.errors import Refused, RunError, SettingsError
-from fedivon_app.core.files import written_aside
+from fedivon_app.core.files import default_state_root, written_aside
 from fedivon_app.core.network import Architecture
 from fedivon_app.core.scores import chosen_scores
 from fedivon_app.core.secure import site, tallies
@@ -233,7 +232,7 @@ def _file(asked: Asked, context: Context) -> Path | None:
     if set(context.node_config) - {"partition-id", "num-partitions"}:
         return None
     shared = asked.client_state
-    root = Path(shared) if shared else default_root() / asked.session.run
+    root = Path(shared) if shared else default_state_root() / asked.session.run
     return root / f"partition-{_number(context)}" / f"{KEPT}.json"
 
 
