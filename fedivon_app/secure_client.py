@@ -1,9 +1,10 @@
 """A site's half of secure aggregation, between Flower's messages and core/secure.
 
 What it keeps from one message of a sum to the next is in Flower's state, which is in the node's
-memory: after a restart of the node it is gone, and the site counts as one that dropped out. That a
-round was answered is on disk, for training is deterministic: who had two sums over a round, with
-and without a site, would have the site's own vector.
+memory: after a restart of the node it is gone, and the site counts as one that dropped out.
+Simulated clients, which any node may play, keep it on disk. That a round was answered is on disk as
+well, for training is deterministic: who had two sums over a round, with and without a site, would
+have the site's own vector.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from fedivon_app.clients.base import PosteriorClient
 from fedivon_app.core.client_scores import from_metrics
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.errors import Refused, RunError, SettingsError
-from fedivon_app.core.files import written_aside
+from fedivon_app.core.files import default_state_root, written_aside
 from fedivon_app.core.network import Architecture
 from fedivon_app.core.scores import chosen_scores
 from fedivon_app.core.secure import site, tallies
@@ -65,6 +66,7 @@ class Asked:
     session: Session
     body: str
     largest: int = 0
+    client_state: str | None = None  # where simulated clients keep things
 
     @classmethod
     def of(cls, message: Message) -> Asked | None:
@@ -77,6 +79,7 @@ class Asked:
             session=Session.from_json(str(record["session"])),
             body=str(record["body"]),
             largest=int(str(record.get("largest", 0))),
+            client_state=str(record["client-state"]) if "client-state" in record else None,
         )
 
 
@@ -103,7 +106,7 @@ def opened(asked: Asked | None, context: Context, folder: Path) -> Shared | None
     """
     if asked is None:
         return None
-    own = _taken(context, Shared, asked.session)
+    own = _taken(asked, context, Shared)
     note_answered(folder, asked.session)
     return own
 
@@ -119,7 +122,7 @@ def masked(
     boxes = Boxes.from_json(asked.body)
     conditions = conditions_of(context.node_config)
     after, words = site.mask(own, boxes, layout.encode(values), conditions)
-    _keep(context, after)
+    _keep(asked, context, after)
     arrays = {NARROW: Array(words.narrow), WIDE: Array(words.wide)}
     return RecordDict({VECTOR: ArrayRecord(arrays)})
 
@@ -200,36 +203,60 @@ def note_answered(folder: Path, session: Session) -> None:
 
 
 def _keys(asked: Asked, context: Context, conditions: Conditions) -> Value:
-    number = int(str(context.node_config.get("partition-id", 0)))
-    after = site.advertise(asked.session, number, conditions)
-    _keep(context, after)
+    after = site.advertise(asked.session, _number(context), conditions)
+    _keep(asked, context, after)
     return after.public
 
 
 def _shares(asked: Asked, context: Context, conditions: Conditions) -> Value:
-    own = _taken(context, Advertised, asked.session)
+    own = _taken(asked, context, Advertised)
     after, boxes = site.share(own, Roster.from_json(asked.body), conditions)
-    _keep(context, after)
+    _keep(asked, context, after)
     return boxes
 
 
 def _unmask(asked: Asked, context: Context, conditions: Conditions) -> Value:
-    own = _taken(context, Masked, asked.session)
+    own = _taken(asked, context, Masked)
     return site.unmask(own, Survivors.from_json(asked.body).numbers, conditions)
 
 
-def _keep(context: Context, value: Value | None) -> None:
-    context.state[KEPT] = ConfigRecord({"value": "" if value is None else value.to_json()})
+def _number(context: Context) -> int:
+    return int(str(context.node_config.get("partition-id", 0)))
 
 
-def _taken(context: Context, kind: type[V], session: Session) -> V:
+def _file(asked: Asked, context: Context) -> Path | None:
+    """Return where a simulated client keeps its part of a sum; None for a site.
+
+    Of a simulated client nothing is known but its number.
+    """
+    if set(context.node_config) - {"partition-id", "num-partitions"}:
+        return None
+    shared = asked.client_state
+    root = Path(shared) if shared else default_state_root() / asked.session.run
+    return root / f"partition-{_number(context)}" / f"{KEPT}.json"
+
+
+def _keep(asked: Asked, context: Context, value: Value) -> None:
+    if (path := _file(asked, context)) is None:
+        context.state[KEPT] = ConfigRecord({"value": value.to_json()})
+        return
+    with written_aside(path) as aside:
+        Path(aside).write_text(value.to_json())
+
+
+def _taken(asked: Asked, context: Context, kind: type[V]) -> V:
     """Return what this site kept of a sum, which it has no longer after that.
 
     So nothing can be asked twice, whatever comes of it.
     """
-    kept = context.state.get(KEPT)
-    text = str(kept.get("value", "")) if isinstance(kept, ConfigRecord) else ""
-    _keep(context, None)
+    session = asked.session
+    if (path := _file(asked, context)) is None:
+        kept = context.state.get(KEPT)
+        text = str(kept.get("value", "")) if isinstance(kept, ConfigRecord) else ""
+        context.state[KEPT] = ConfigRecord({"value": ""})
+    else:
+        text = path.read_text() if path.is_file() else ""
+        path.unlink(missing_ok=True)
     try:
         value = kind.from_json(text)
     except ValueError:

@@ -14,6 +14,7 @@ from flwr.serverapp import Grid
 from fedivon_app.core import client_scores
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.errors import RunError, SumLost
+from fedivon_app.core.instructions import Instructions
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.secure import tallies
 from fedivon_app.core.secure.fixed_point import Layout, Summed
@@ -140,9 +141,10 @@ class SecureRounds(Rounds):
         Messages to others stay as they are. If the sum is lost already, nobody is asked at all.
         """
         began = time.perf_counter()
-        run = self.run_folder.name if self.run_folder else "run"
-        session = Session(run=run, round=server_round, what=what)
-        self._sum_now = SecureSum(grid, session, nodes, self.settings.server)
+        told = self._for_all(Instructions(round=server_round))
+        session = Session(run=told.run, round=server_round, what=what)
+        server = self.settings.server
+        self._sum_now = SecureSum(grid, session, nodes, server, told.client_state)
         self._lost = None
         try:
             self._sum_now.begin()

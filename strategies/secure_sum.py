@@ -48,14 +48,23 @@ class SecureSum:
     `begin` asks for keys and passes on shares, the messages of the task itself go with `boxes`, and
     `end` takes the masks off what came in. `dropped` says whose vectors are missing and why.
     `num_bytes` are those that each client sent and was sent for the sum, its masked vector aside.
-    Of the shares, as many are awaited as are needed.
+    Of the shares, as many are awaited as are needed. `client_state` is the folder in which
+    simulated clients keep things.
     """
 
-    def __init__(self, grid: Grid, session: Session, nodes: Sequence[Node], server: ServerSettings):
+    def __init__(
+        self,
+        grid: Grid,
+        session: Session,
+        nodes: Sequence[Node],
+        server: ServerSettings,
+        client_state: str | None = None,
+    ):
         self.grid = grid
         self.session = session
         self.nodes = {node.partition: node for node in nodes}
         self.server = server
+        self.client_state = client_state
         self.joint = Joint(session, Roster(keys={}))
         self.boxes: dict[int, Boxes] = {}
         self.dropped: dict[int, Fault] = {}
@@ -114,6 +123,8 @@ class SecureSum:
         text = "" if body is None else body.to_json()
         self.num_bytes[partition] += len(text)
         values = {"stage": stage, "session": self.session.to_json(), "body": text}
+        if self.client_state is not None:
+            values["client-state"] = self.client_state
         return ConfigRecord({**values, **(more or {})})
 
     def _ask(

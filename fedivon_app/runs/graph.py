@@ -67,6 +67,8 @@ def ensemble(trained: Trained, samples: int = 0, *, bytes_in: bool = False) -> E
     """
     flat = trained.flat
     posterior = trained.payload.posterior
+    if trained.settings.task == "regression":
+        raise SettingsError("this model predicts numbers, and only models of classes are exported")
     if bytes_in and len(trained.shape) != 3:
         raise SettingsError("the model takes rows of numbers: only pictures can be given as bytes")
     if samples == 1:
