@@ -180,6 +180,7 @@ def test_of_a_single_client_nothing_leaves_in_the_clear(tmp_path):
         "num-test",
         "shape",
         "num-classes",
+        "frozen",
     }
 
 
