@@ -11,6 +11,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Flag, auto
+from functools import partial
 from math import ceil
 from pathlib import Path
 from platform import node
@@ -20,7 +21,7 @@ import numpy as np
 import torch
 from flwr.app import RecordDict
 from flwr.client import NumPyClient
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedivon_app.clients.poison import claimed_size, poisoned
 from fedivon_app.clients.received import Received, decoded
@@ -29,18 +30,21 @@ from fedivon_app.core import client_scores
 from fedivon_app.core.codec import Coded, Payload
 from fedivon_app.core.compact import codec_of
 from fedivon_app.core.conformal import SETS, SETS_SUMS
-from fedivon_app.core.errors import Refused, RunError
+from fedivon_app.core.errors import Refused, RunError, SettingsError
 from fedivon_app.core.files import default_state_root
 from fedivon_app.core.flat import Flat
+from fedivon_app.core.frozen import frozen_digest
 from fedivon_app.core.instructions import Instructions
 from fedivon_app.core.ledger import Account, Ledger, Steps, digest_of
-from fedivon_app.core.metrics import Tally
+from fedivon_app.core.likelihood import CLASSES, Likelihood, likelihood_of
 from fedivon_app.core.network import network, pick_device
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.core.predict import predict, predict_point
+from fedivon_app.core.predict import point_moments, predict_moments
 from fedivon_app.core.privacy import Plan, PrivateSteps, check_hides_examples, planned_rounds
-from fedivon_app.core.scores import chosen_scores, tally_of
+from fedivon_app.core.scores import chosen_scores
 from fedivon_app.core.settings import AnySettings, ClientSettings, MergeSettings, Settings
+from fedivon_app.core.standardise import ColumnSums
+from fedivon_app.core.tally import Pooled
 from fedivon_app.core.transfer import sent
 from fedivon_app.datasets.loading import classes, tensors
 from fedivon_app.datasets.node_data import Partition
@@ -101,6 +105,7 @@ class Task:
     total_examples: int = 0
     memory: Mapping[str, np.ndarray] = field(default_factory=dict)
     losses: LossMeter = field(default_factory=LossMeter)
+    likelihood: Likelihood = CLASSES
     after_epoch: Callable[[SoFar | None], bool] | None = None
     private: PrivateSteps | None = None
 
@@ -153,8 +158,8 @@ class Task:
         return 0.0 if self.private is None else self.private.plan.gradient_noise
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the mean cross-entropy of a minibatch, and note it."""
-        loss = nn.functional.cross_entropy(logits, labels)
+        """Return the mean loss of a minibatch, cross-entropy where classes are learned; note it."""
+        loss = self.likelihood.loss(logits, labels)
         self.losses.add(loss)
         return loss
 
@@ -202,12 +207,14 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
     A method overrides `train`. `settings_type` is the class of its options under `client` in the
     settings, and `carries` says what its clients carry from round to round. `coupled` are the names
     of what they keep that the server follows by itself, such as duals: it changes only in a round
-    in which the client reports, for else the server would never hear of it.
+    in which the client reports, for else the server would never hear of it. `predicts_numbers` says
+    whether the method has a meaning where a number is predicted (task regression).
     """
 
     settings_type: ClassVar[type[ClientSettings]] = ClientSettings
     carries: ClassVar[Carries] = Carries.NOTHING
     coupled: ClassVar[frozenset[str]] = frozenset()
+    predicts_numbers: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -223,10 +230,15 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
         self.state = RecordDict() if state is None else state  # what lasts from round to round
         self.state_root = state_root or default_state_root()
         self.device = pick_device(settings.client.device)
+        self.likelihood = likelihood_of(settings)
+        if self.likelihood.is_number and not self.predicts_numbers:
+            raise SettingsError(
+                f"strategy {settings.strategy} is for classes: task regression is not one for it"
+            )
         self.flat = network(
             settings.model,
             partition.source.shape,
-            classes(settings.data, partition.source),
+            self.likelihood.num_outputs(classes(settings.data, partition.source)),
             self.device,
         )
         self.codec = codec_of(settings.wire, self.flat.slices.values())
@@ -294,7 +306,7 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
         own = {name: array for name, array in memory.items() if name not in self.coupled}
         return own | {name: kept[name] for name in self.coupled if name in kept}
 
-    def score(self, received: Payload, told: Instructions) -> dict[str, dict[str, Tally]]:
+    def score(self, received: Payload, told: Instructions) -> dict[str, dict[str, Pooled]]:
         """Return tallies of the received GM and the client's own PM on its test part.
 
         They are by whose model (`gm`, `pm`) and way of predicting (`mean`, `mc`).
@@ -364,6 +376,7 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
             first=told.first,
             total_examples=told.total_examples,
             memory=memory or {},
+            likelihood=self.likelihood,
             private=private,
         )
 
@@ -421,32 +434,43 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
         source = self.partition.source
         x = source.x_train if part == "train" else source.x_test
         y = source.y_train if part == "train" else source.y_test
-        return tensors(x[rows], y[rows], self.settings.data.scaling, self.device)
+        data = self.settings.data
+        return tensors(x[rows], y[rows], data.scaling, self.device, data.standard)
 
-    def tallies(self, model: Payload, images: Tensor, labels: Tensor) -> dict[str, Tally]:
+    def tallies(self, model: Payload, images: Tensor, labels: Tensor) -> dict[str, Pooled]:
         """Return tallies at the mean and, where the model has a precision, by Monte Carlo."""
         samples = self.settings.evaluation.samples
         seed = self.settings.seed
         truth = labels.cpu().numpy()
-        scores = chosen_scores(self.settings.evaluation.scores)
-        if self.settings.evaluation.sets:
+        scores = chosen_scores(self.settings.evaluation.scores, self.settings.task)
+        if self.settings.evaluation.sets and not self.likelihood.is_number:
             scores[SETS] = SETS_SUMS
-        point = predict_point(
-            self.flat, model.posterior, images, samples, seed, buffers=model.buffers
-        )
-        ways = {"mean": tally_of(point, truth, scores)}
-        if model.posterior.precision is not None and samples:
-            drawn = predict(
+        drawn = model.posterior.precision is not None and samples
+        mirrored = partial(predict_moments, antithetic=self.settings.evaluation.antithetic)
+        ways = {"mean": point_moments} | ({"mc": mirrored} if drawn else {})
+        tallies = {}
+        for way, predicted in ways.items():
+            moments = predicted(
                 self.flat,
                 model.posterior,
                 images,
-                samples,
-                seed,
+                num_samples=samples,
+                seed=seed,
                 buffers=model.buffers,
-                antithetic=self.settings.evaluation.antithetic,
+                likelihood=self.likelihood,
             )
-            ways["mc"] = tally_of(drawn, truth, scores)
-        return ways
+            tallies[way] = moments.as_float32().tally(truth, scores)
+        return tallies
+
+    def column_sums(self) -> ColumnSums:
+        """Return the sums of the client's features, and of the numbers that it is to predict."""
+        rows = self.partition.train
+        source = self.partition.source
+        columns = np.asarray(source.x_train[rows], np.float64).reshape(len(rows), -1)
+        labels = source.y_train[rows]
+        if self.likelihood.is_number:
+            return ColumnSums.of(np.column_stack([columns, labels]))
+        return ColumnSums.of(columns, labels, classes(self.settings.data, source))
 
     # Flower's interface.
 
@@ -476,6 +500,7 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
             "num-test": len(self.partition.test),
             "shape": list(source.shape),
             "num-classes": source.num_classes,
+            "frozen": frozen_digest(self.flat.module),
         }
 
     def fit(

@@ -47,6 +47,7 @@ class FullBayesAdmmClient(PosteriorClient[FullBayesAdmmSettings, FullBayesAdmmMe
     settings_type: ClassVar[type[ClientSettings]] = FullBayesAdmmSettings
     carries = Carries.TRAINING
     coupled = frozenset({"v", "V"})
+    predicts_numbers = False
 
     def train(self, start: Payload, task: Task) -> Learned:
         client = self.settings.client

@@ -33,7 +33,9 @@ class LaplaceTrainer(PointClient[L, M]):
     def curvature(self, task: Task) -> np.ndarray:
         """Return the diagonal of the curvature of the summed loss, in float64."""
         kind = self.settings.client.curvature
-        mean = curvature_diagonal(self.flat, task.inputs, task.labels, kind)
+        mean = curvature_diagonal(
+            self.flat, task.inputs, task.labels, kind, likelihood=self.likelihood
+        )
         return mean.cpu().numpy().astype(np.float64) * len(task.labels)
 
     def tie(self, pull: np.ndarray, precision: np.ndarray) -> Penalty:

@@ -9,11 +9,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedivon_app.core.errors import DataError, UserError
 from fedivon_app.core.text import did_you_mean, one_line
+
+if TYPE_CHECKING:
+    from fedivon_app.datasets.table_format import TableFormat
 
 SUBSETS = ("train", "test")
 FIELDS = tuple(
@@ -27,7 +31,9 @@ class Source:
 
     x is uint8 (N, H, W) or (N, H, W, C) for pictures, float32 (N, D) for tables; y is int64 (N,).
     `subclass_*` are fine labels where y is the superclass; `owner_*` is the client of each row
-    where the source comes already divided.
+    where the source comes already divided, and `client_names` are these by number. Of a table, x
+    has NaN where a value is missing, and `table` says what the columns mean. A number that is to be
+    predicted is float32, and there are 0 classes.
     """
 
     name: str
@@ -41,6 +47,8 @@ class Source:
     subclass_test: np.ndarray | None = None
     owner_train: np.ndarray | None = None
     owner_test: np.ndarray | None = None
+    client_names: tuple[str, ...] | None = None
+    table: TableFormat | None = None
 
     @classmethod
     def of(
@@ -49,6 +57,8 @@ class Source:
         arrays: Mapping[str, np.ndarray],
         num_classes: int,
         class_names: tuple[str, ...] | None = None,
+        client_names: tuple[str, ...] | None = None,
+        table: TableFormat | None = None,
     ) -> Source:
         """Make a source of arrays by name: the four that must be there, and what is of others."""
         return cls(
@@ -63,6 +73,8 @@ class Source:
             subclass_test=arrays.get("subclass_test"),
             owner_train=arrays.get("owner_train"),
             owner_test=arrays.get("owner_test"),
+            client_names=client_names,
+            table=table,
         )
 
     @property

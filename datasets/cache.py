@@ -12,11 +12,14 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from fedivon_app.datasets.base import Source
+from fedivon_app.datasets.table_format import TableFormat
 
 if sys.platform != "win32":
     import fcntl
@@ -72,8 +75,16 @@ def open_source(folder: Path) -> Source | None:
         arrays = {
             field: np.load(folder / f"{field}.npy", mmap_mode="r") for field in meta["fields"]
         }
-        names = meta["class_names"] and tuple(meta["class_names"])
-        return Source.of(meta["name"], arrays, meta["num_classes"], names)
+        clients = meta.get("client_names")
+        table = meta.get("table")
+        return Source.of(
+            meta["name"],
+            arrays,
+            num_classes=meta["num_classes"],
+            class_names=meta["class_names"] and tuple(meta["class_names"]),
+            client_names=clients and tuple(clients),
+            table=table and TableFormat.model_validate(table),
+        )
     except (OSError, ValueError, EOFError, KeyError, TypeError):
         return None
 
@@ -93,6 +104,8 @@ def store(folder: Path, source: Source) -> None:
             "num_classes": source.num_classes,
             "class_names": source.class_names,
             "fields": list(arrays),
+            "client_names": source.client_names,
+            "table": source.table and source.table.model_dump(),
         }
         (temporary / "meta.json").write_text(json.dumps(meta))
         os.chmod(temporary, 0o755)
@@ -112,7 +125,8 @@ def read_only(source: Source) -> Source:
     views = {field: array.view() for field, array in source.arrays.items()}
     for view in views.values():
         view.flags.writeable = False
-    return Source.of(source.name, views, source.num_classes, source.class_names)
+    changed: dict[str, Any] = dict(views)
+    return replace(source, **changed)
 
 
 @contextmanager

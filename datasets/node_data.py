@@ -11,8 +11,7 @@ import numpy as np
 from fedivon_app.core.errors import DataError
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.datasets.base import Source
-from fedivon_app.datasets.loading import division
-from fedivon_app.datasets.sources import load
+from fedivon_app.datasets.loading import division, own_source
 
 
 @dataclass(frozen=True)
@@ -24,6 +23,12 @@ class Partition:
     train: np.ndarray
     test: np.ndarray
 
+    @property
+    def name(self) -> str:
+        """Return what the source calls the client, or nothing."""
+        names = self.source.client_names
+        return names[self.number] if names and self.number < len(names) else ""
+
 
 def partition_of(settings: AnySettings, node: Mapping[str, Any]) -> Partition:
     """Return the data of a node.
@@ -32,12 +37,12 @@ def partition_of(settings: AnySettings, node: Mapping[str, Any]) -> Partition:
     """
     number = int(node.get("partition-id", 0))
     if path := node.get("data-path"):
-        own = load("npz", settings.data.root, path=path, num_classes=settings.data.num_classes)
+        own = own_source(settings, str(path))
         return Partition(number, own, np.arange(len(own.y_train)), np.arange(len(own.y_test)))
     if settings.data.source == "nodes":
         raise DataError(
             "data.source is `nodes`, so each node names its own file: "
-            "--node-config 'data-path=\"my.npz\"'"
+            "--node-config 'data-path=\"my.npz\"' (or a table, my.csv)"
         )
     num_clients = settings.data.clients or int(node["num-partitions"])
     if number >= num_clients:
@@ -45,7 +50,7 @@ def partition_of(settings: AnySettings, node: Mapping[str, Any]) -> Partition:
             f"the node's partition-id is {number}, but data.clients is {num_clients}: "
             "ids count from 0"
         )
-    divided = division(settings.data, num_clients, settings.seed)
+    divided = division(settings.data, num_clients, settings.seed, settings.task)
     return Partition(
         number, divided.source, divided.split.train[number], divided.split.test[number]
     )

@@ -29,7 +29,12 @@ UNREADABLE = (
 )
 
 
-def npz(*, path: str | Path | None = None, num_classes: int | None = None) -> Source:
+def npz(
+    *,
+    path: str | Path | None = None,
+    num_classes: int | None = None,
+    task: str = "classification",
+) -> Source:
     """Read and check a file; `num_classes` is by default the largest label + 1."""
     if path is None:
         raise DataError(
@@ -37,7 +42,7 @@ def npz(*, path: str | Path | None = None, num_classes: int | None = None) -> So
         )
     if num_classes is not None:
         whole_number(num_classes, "npz: num_classes", 1)
-    return checked_source("npz", str(path), read_arrays(Path(path)), num_classes)
+    return checked_source("npz", str(path), read_arrays(Path(path)), num_classes, task=task)
 
 
 def located(path: Path, root: Path) -> Path:
@@ -109,7 +114,11 @@ def check_keys(where: str, keys: Collection[str]) -> None:
 
 
 def checked_source(
-    name: str, where: str, raw: Mapping[str, np.ndarray], num_classes: int | None
+    name: str,
+    where: str,
+    raw: Mapping[str, np.ndarray],
+    num_classes: int | None,
+    task: str = "classification",
 ) -> Source:
     """Return a Source of the arrays if they are sound; `where` begins every complaint."""
     arrays = {}
@@ -117,7 +126,11 @@ def checked_source(
         x = checked_inputs(where, f"x_{subset}", raw[f"x_{subset}"])
         arrays[f"x_{subset}"] = x
         for kind in ("y", *OPTIONAL):
-            if (key := f"{kind}_{subset}") in raw:
+            if (key := f"{kind}_{subset}") not in raw:
+                continue
+            if kind == "y" and task == "regression":
+                arrays[key] = checked_targets(where, key, raw[key], length=len(x))
+            else:
                 limit = num_classes if kind == "y" else None
                 arrays[key] = checked_labels(where, key, raw[key], length=len(x), num_classes=limit)
     train = arrays["x_train"]
@@ -127,6 +140,8 @@ def checked_source(
             f"{where}: x_train and x_test differ in kind: inputs of shape "
             f"{train.shape[1:]} ({train.dtype}) and {test.shape[1:]} ({test.dtype})."
         )
+    if task == "regression":
+        return Source.of(name, arrays, num_classes=0)
     largest = max(int(arrays["y_train"].max()), int(arrays["y_test"].max()))
     return Source.of(name, arrays, largest + 1 if num_classes is None else num_classes)
 
@@ -169,6 +184,17 @@ def checked_inputs(where: str, key: str, x: np.ndarray) -> np.ndarray:
     return x.astype(np.uint8)
 
 
+def checked_targets(where: str, key: str, y: np.ndarray, *, length: int) -> np.ndarray:
+    """Return the numbers that are to be predicted as float32, or complain about them."""
+    if y.shape != (length,):
+        raise DataError(
+            f"{where}: {key} has shape {y.shape}; one number a row, shape ({length},), is needed."
+        )
+    if y.dtype.kind not in "fiu" or not np.isfinite(y).all():
+        raise DataError(f"{where}: {key} must hold finite numbers, not {y.dtype} or NaN.")
+    return y.astype(np.float32)
+
+
 def checked_labels(
     where: str, key: str, y: np.ndarray, *, length: int, num_classes: int | None
 ) -> np.ndarray:
@@ -184,7 +210,8 @@ def checked_labels(
     if len(y) != length:
         raise DataError(f"{where}: {key} has {len(y)} rows, but x has {length}.")
     if y.dtype.kind not in "iu":
-        raise DataError(f"{where}: {key} holds {y.dtype}; labels are integers.")
+        told = "; task=regression predicts numbers" if y.dtype.kind == "f" else ""
+        raise DataError(f"{where}: {key} holds {y.dtype}; labels are integers{told}.")
     if y.min() < 0:
         raise DataError(f"{where}: {key} holds the label {y.min()}; labels begin at 0.")
     if num_classes is not None and y.max() >= num_classes:

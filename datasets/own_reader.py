@@ -40,6 +40,7 @@ class OwnReader:
 
     name: str
     function: Callable[..., object]
+    task: str = "classification"
 
     def __str__(self) -> str:
         return f"data source {self.name!r}"
@@ -106,7 +107,9 @@ class OwnReader:
 
     def _checked(self, returned: object, num_classes: int | None) -> Source:
         if isinstance(returned, Source):
-            values: Mapping[Any, Any] = returned.arrays | {"num_classes": returned.num_classes}
+            values: Mapping[Any, Any] = returned.arrays
+            if returned.num_classes:
+                values = returned.arrays | {"num_classes": returned.num_classes}
             class_names = returned.class_names
         elif isinstance(returned, Mapping):
             values = returned
@@ -129,7 +132,7 @@ class OwnReader:
             num_classes = values.get("num_classes")
         if num_classes is not None:
             num_classes = whole_number(num_classes, f"{self}: num_classes", 1)
-        source = checked_source(self.name, str(self), arrays, num_classes)
+        source = checked_source(self.name, str(self), arrays, num_classes, task=self.task)
         return replace(source, class_names=class_names and tuple(class_names))
 
     def _array(self, key: str, value: object) -> np.ndarray:

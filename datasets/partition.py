@@ -35,6 +35,8 @@ RULES: Registry[Rule] = Registry(
 )
 # options that `split` takes from the source
 SUPPLIED = {"natural": "owners", "superclass": "superclasses"}
+# rules that look at no label
+BLIND = ("iid", "natural")
 # independent random numbers from one seed
 PARTITION_STREAM = 0
 HOLDOUT_STREAM = 1
@@ -142,9 +144,19 @@ def split(
 def _labels(source: Source, rule: str) -> tuple[np.ndarray, np.ndarray]:
     """The train and test labels that the rule divides by."""
     if rule == "natural" and source.owner_train is None:
+        how = "; set data.client_column" if source.name == "table" else ""
         raise DataError(
-            f"rule natural needs a source that comes divided over clients; {source.name} does not."
+            "rule natural needs a source that comes divided over clients; "
+            f"{source.name} does not{how}."
         )
+    if np.asarray(source.y_train).dtype.kind == "f":
+        if rule not in BLIND:
+            raise DataError(
+                f"rule {rule} divides by labels, and a number is to be predicted here: "
+                f"choose from {', '.join(BLIND)}."
+            )
+        alike = np.zeros(len(source.y_train), np.int64)
+        return alike, np.zeros(len(source.y_test), np.int64)
     if rule != "superclass":
         return np.asarray(source.y_train), np.asarray(source.y_test)
     if source.subclass_train is None:

@@ -254,7 +254,8 @@ def natural(
     if owner.min() < 0 or owner.max() >= num_clients:
         raise DataError(
             f"natural: the data are divided over {owner.max() + 1} clients "
-            f"(owners {owner.min()} to {owner.max()}), but num_clients is {num_clients}."
+            f"(owners {owner.min()} to {owner.max()}), but num_clients is {num_clients}; "
+            f"set data.clients={owner.max() + 1}."
         )
     parts = [np.flatnonzero(owner == client) for client in range(num_clients)]
     empty = [client for client, part in enumerate(parts) if not len(part)]

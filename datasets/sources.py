@@ -20,7 +20,7 @@ from typing import Any
 
 from fedivon_app.core.errors import DataError
 from fedivon_app.core.registry import Registry
-from fedivon_app.datasets import builtin, cache, image_folder, npz, vision
+from fedivon_app.datasets import builtin, cache, image_folder, npz, table, vision
 from fedivon_app.datasets.base import Source, no_option
 from fedivon_app.datasets.own_reader import OFFERED, OwnReader
 
@@ -65,6 +65,7 @@ SOURCES: Registry[Reader] = Registry(
         "photos": builtin.photos,
         "synthetic": builtin.synthetic,
         "npz": npz.npz,
+        "table": table.table,
         "image-folder": image_folder.image_folder,
         **{name: functools.partial(vision.read, name) for name in VISION},
     },
@@ -83,9 +84,10 @@ class Reading:
     @property
     def folder(self) -> str:
         """Return the name of the folder in which the arrays are kept."""
-        own = isinstance(self.reader, OwnReader)
-        if own:
+        if isinstance(self.reader, OwnReader):
             kept = [(key, repr(value)) for key, value in self.arguments if key != "root"]
+            if self.reader.task != "classification":
+                kept.append(("task", self.reader.task))
         else:
             dropped = ("root", "download")
             kept = [(key, str(value)) for key, value in self.arguments if key not in dropped]
@@ -109,7 +111,7 @@ def options_of(name: str) -> set[str]:
     """Return the names of the options that a source takes, beside path, num_clients and seed."""
     if name not in SOURCES:
         return OwnReader(name, SOURCES.find(name)).options
-    return set(_defaults(name)) - set(OFFERED)
+    return set(_defaults(name)) - {*OFFERED, "task"}
 
 
 def load(
@@ -120,14 +122,16 @@ def load(
     path: str | Path | None = None,
     num_clients: int | None = None,
     seed: int = 0,
+    task: str = "classification",
     **options: Any,
 ) -> Source:
     """Return the source of this name or import path.
 
     SOURCES has the names, and the signature of each function there its options.
-    `path` is the user's file or folder (`npz`, `image-folder`); an `npz` file that is not found
+    `path` is the user's file or folder (`npz`, `table`, `image-folder`); a file that is not found
     from the working folder is looked for below the root. `num_clients` and `seed` matter to
-    `synthetic`, and to readers of the user's own that take them.
+    `synthetic`, and to readers of the user's own that take them; `task` to whoever can read
+    numbers in place of labels.
     """
     place = Path(root or default_root()).expanduser().absolute()
     offered = {
@@ -135,6 +139,7 @@ def load(
         "path": None if path is None else _located(name, Path(path), place),
         "num_clients": num_clients,
         "seed": seed,
+        "task": task,
     }
     reading = _known if name in SOURCES else _own
     return _load(reading(name, offered, options), place)
@@ -142,7 +147,7 @@ def load(
 
 def _located(name: str, path: Path, root: Path) -> Path:
     """Return the absolute path of the user's file or folder."""
-    return npz.located(path, root) if name == "npz" else path.expanduser().absolute()
+    return npz.located(path, root) if name in ("npz", "table") else path.expanduser().absolute()
 
 
 def _known(name: str, offered: dict[str, Any], options: dict[str, Any]) -> Reading:
@@ -153,7 +158,7 @@ def _known(name: str, offered: dict[str, Any], options: dict[str, Any]) -> Readi
     if path is not None and "path" not in defaults:
         raise DataError(
             f"data source {name} takes no path; "
-            "for a file of your own use npz, for a folder image-folder."
+            "for a file of your own use npz or table, for a folder image-folder."
         )
     taken = {key: value for key, value in offered.items() if key in defaults}
     arguments = defaults | taken | options
@@ -174,8 +179,9 @@ def _known(name: str, offered: dict[str, Any], options: dict[str, Any]) -> Readi
 
 
 def _own(name: str, offered: dict[str, Any], options: dict[str, Any]) -> Reading:
-    reader = OwnReader(name, SOURCES.find(name))
-    arguments = reader.arguments(offered, options)
+    reader = OwnReader(name, SOURCES.find(name), task=offered["task"])
+    every = {key: value for key, value in offered.items() if key != "task"}
+    arguments = reader.arguments(every, options)
     return Reading(name, reader, _hashable(arguments), reader.stamp(arguments))
 
 

@@ -3,7 +3,6 @@
 Files on disk come first; what is missing is fetched once.
 """
 
-import functools
 import logging
 import pickle
 import socket
@@ -18,6 +17,7 @@ import numpy as np
 
 from fedivon_app.core.errors import DataError
 from fedivon_app.core.text import did_you_mean
+from fedivon_app.core.torchvision_import import torchvision_module
 from fedivon_app.datasets.base import SUBSETS, Source
 from fedivon_app.datasets.cache import locked
 
@@ -249,42 +249,14 @@ def open_subset(what: VisionSet, root: Path, subset: str, *, download: bool) -> 
     return kind(str(root), download=download, **what.arguments(subset))
 
 
-@functools.cache
 def torchvision_datasets() -> ModuleType:
-    """Return `torchvision.datasets`, also where its compiled operators do not match the torch here.
-
-    torchvision registers shapes for its own `nms` and `qnms` on import and fails if they do not
-    exist. No data set uses them, so declaring the two is enough.
-    """
+    """Return `torchvision.datasets`."""
     try:
-        try:
-            from torchvision import datasets
-        except RuntimeError as error:
-            if "torchvision::nms" not in str(error):
-                raise
-            declare_operators()
-            from torchvision import datasets
+        return torchvision_module("datasets")
     except ImportError as error:
         raise DataError(
             f"torchvision cannot be imported ({error}); this data set needs it."
         ) from error
-    module: ModuleType = datasets
-    return module
-
-
-@functools.cache
-def declare_operators() -> Any:
-    """Declare torchvision's operators, and return the library that holds the declarations.
-
-    They live as long as the library does, which the cache keeps.
-    """
-    import torch
-
-    new_library: Any = torch.library.Library  # its methods have no types
-    library = new_library("torchvision", "DEF")
-    for operator in ("nms", "qnms"):
-        library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    return library
 
 
 @contextmanager

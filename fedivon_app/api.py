@@ -32,6 +32,7 @@ from fedivon_app.runs import folder as folders
 from fedivon_app.runs.calibration import calibration_of
 from fedivon_app.runs.check import check
 from fedivon_app.runs.plan import plan_runs
+from fedivon_app.runs.predictions import read_rows
 from fedivon_app.runs.trained_model import Trained, Which
 
 SAMPLES = 64  # by which a posterior predicts unless told otherwise
@@ -58,6 +59,20 @@ class Prediction:
         """Return the number of the likeliest class of each input."""
         likeliest: np.ndarray = self.probabilities.argmax(1)
         return likeliest
+
+
+@dataclass(frozen=True, eq=False)
+class NumberPrediction:
+    """What a model says of N inputs where a number is predicted; all are (N,).
+
+    `mean` and `deviation` are of the number. Its variance has two parts: the noise of the data
+    (aleatoric), and what more data would remove (epistemic).
+    """
+
+    mean: np.ndarray
+    deviation: np.ndarray
+    aleatoric: np.ndarray
+    epistemic: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,19 +182,20 @@ class Run:
 
     def predict(
         self,
-        x: np.ndarray | Tensor,
+        x: np.ndarray | Tensor | str | Path,
         samples: int | None = None,
         seed: int = 0,
         coverage: float | None = None,
-    ) -> Prediction:
+    ) -> Prediction | NumberPrediction:
         """Return what the model says of inputs.
 
-        Arrays are taken as data sources give them: rows of numbers, or pictures (N, H, W) or
-        (N, H, W, C) with pixels from 0 to 255, which are resized if need be and scaled as in
-        training. Tensors are taken as the network takes them. With `samples` 0, and where the
-        posterior is a point, it predicts at the mean; None stands for 64. With a `coverage` there
-        are sets that hold the right class with that probability, by the samples and the seed with
-        which the run's clients calibrated them.
+        A path names a table with the columns that the model was trained on. Arrays are taken as
+        data sources give them: rows of numbers, or pictures (N, H, W) or (N, H, W, C) with pixels
+        from 0 to 255, which are resized if need be and scaled as in training. Tensors are taken as
+        the network takes them. With `samples` 0, and where the posterior is a point, it predicts at
+        the mean; None stands for 64. With a `coverage` there are sets that hold the right class
+        with that probability, by the samples and the seed with which the run's clients calibrated
+        them.
         """
         trained = self._trained
         threshold = None
@@ -189,12 +205,16 @@ class Run:
             threshold = calibrated.coverage(coverage).threshold
             drawn = calibrated.samples
             seed = trained.settings.seed
-        if isinstance(x, Tensor):
+        if isinstance(x, str | Path):
+            inputs = trained.inputs(read_rows(Path(x), trained.shape, trained.table))
+        elif isinstance(x, Tensor):
             inputs = x.to(trained.flat.vector.device)
         else:
             inputs = trained.inputs(fit("x", checked_inputs("x", "it", x), trained.shape))
         moments = trained.predict(inputs, drawn, seed)
         parts = moments.uncertainty()
+        if moments.likelihood.is_number:
+            return NumberPrediction(mean=moments.scored[:, 0], **parts)
         return Prediction(
             probabilities=moments.mean,
             entropy=parts["entropy"],

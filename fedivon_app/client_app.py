@@ -19,12 +19,14 @@ from fedivon_app.core import heap
 from fedivon_app.core.codec import Raw
 from fedivon_app.core.errors import FedIvonError, Refused, SettingsError
 from fedivon_app.core.instructions import Instructions
+from fedivon_app.core.secure import columns
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.core.site_policy import SitePolicy, is_site, site_ledger
 from fedivon_app.core.text import one_line
 from fedivon_app.datasets.node_data import partition_of
 from fedivon_app.federation.shared_nodes import play
 from fedivon_app.methods import method, settings_of
+from fedivon_app.strategies.messages import COLUMN_SUMS
 
 app = ClientApp(mods=[play])
 SITE = {"name", "data-path"}  # what the node config of a real site has, and a simulated one has not
@@ -95,11 +97,14 @@ def _tell(context: Context, event: str, *words: object) -> None:
 
 @app.query()
 def query(message: Message, context: Context) -> Message:
-    """Answer the roll call, or what a secure sum needs besides.
+    """Answer the roll call, tell the sums of the columns, or what a secure sum needs besides.
 
     What keeps this node from working is told, not raised, so that the server can name it.
     """
-    if asked := secure_client.Asked.of(message):
+    asked = secure_client.Asked.of(message)
+    if "config" in message.content and _config(message).get("ask") == COLUMN_SUMS:
+        return _column_sums(message, context, asked)
+    if asked:
         _tell(context, "%s: %s", asked.session, asked.stage)
         return secure_client.answer(asked, message, context)
     node = context.node_config
@@ -114,10 +119,31 @@ def query(message: Message, context: Context) -> Message:
             secure = client.settings.privacy.secure_aggregation
             secure_client.check_secure(node, secure=secure)
             properties |= client.get_properties(config)
+            properties["name"] = properties["name"] or client.partition.name
     except (FedIvonError, OSError) as error:
         properties["error"] = one_line(error)
     _tell(context, "roll call: %s", properties.get("error", "takes part"))
     return Message(RecordDict({"properties": ConfigRecord(properties)}), reply_to=message)
+
+
+def _column_sums(message: Message, context: Context, asked: secure_client.Asked | None) -> Message:
+    """Tell the sums from which all clients' mean and deviation of every column follow."""
+    config = _config(message)
+    client = _client(config, context)
+    privacy = client.settings.privacy
+    if privacy.is_private:
+        raise Refused("this run is private, and the sums of its columns would have no noise")
+    _check_open(context, config, asked, secure=privacy.secure_aggregation)
+    own = secure_client.opened(asked, context, _folder(client, config))
+    sums = client.column_sums().vector
+    if asked and own:
+        _tell(context, "sends the sums of its columns masked, among %d sites", len(own.roster.keys))
+        layout = columns.layout(len(sums), clients=len(own.roster.keys))
+        content = secure_client.masked(asked, own, layout, columns.part(sums), context)
+        return Message(content, reply_to=message)
+    _tell(context, "tells the sums of its columns")
+    record = ArrayRecord({"sums": Array(sums)})
+    return Message(RecordDict({"sums": record}), reply_to=message)
 
 
 @app.train()

@@ -18,13 +18,15 @@ from fedivon_app.federation.shared_nodes import CLIENTS, SharedNodes
 from fedivon_app.report.pages import write_report
 from fedivon_app.runs.folder import Run
 from fedivon_app.runs.status import RunStatus
+from fedivon_app.runs.trained_model import model_facts
 from fedivon_app.runs.uncertainty import assess
 from fedivon_app.server.arrivals import ask_again_sooner
 from fedivon_app.server.begin_or_resume import Opened, open_run, rounds_of
 from fedivon_app.server.evaluation import Evaluator
 from fedivon_app.server.lost_workers import outlive_lost_workers
 from fedivon_app.server.recorder import Recorder
-from fedivon_app.server.setup import ServerData, prepare
+from fedivon_app.server.setup import ServerData, prepare, with_facts
+from fedivon_app.server.standardising import agree
 from fedivon_app.server.trackers import Trackers
 from fedivon_app.server.unscaled import unscaled
 
@@ -78,19 +80,21 @@ def do_rounds(grid: Grid, opened: Opened, trackers: Trackers | None = None) -> N
         settings.seed,
         run.folder,
     )
-    prepared = prepare(settings)
+    kept = model_facts(run) if opened.checkpoint else None
+    agreed = agree(grid, settings, prepare(settings), kept, run.folder)
+    prepared = agreed.prepared
     data = prepared.data
-    known = {"shape": data.shape, "num_classes": data.num_classes, "class_names": data.class_names}
-    run.write("model.json", json.dumps(known) + "\n")
-    rounds = rounds_of(opened, prepared)
+    run.write("model.json", json.dumps(data.facts) + "\n")
+    rounds = rounds_of(opened, prepared, agreed.roll_call)
     last = last_round(settings, done=opened.checkpoint.round if opened.checkpoint else 0)
     has_global_model = rounds.strategy.has_global_model
-    evaluator = Evaluator(settings, prepared.flat, data.parts)
+    evaluator = Evaluator(with_facts(settings, data), prepared.flat, data.parts)
     recorder = Recorder(
         run,
         evaluator,
         num_classes=data.num_classes,
         has_global_model=has_global_model,
+        deviation=data.standard.target_deviation if data.standard else 1.0,
         trackers=trackers,
     )
     try:
@@ -128,6 +132,8 @@ def do_rounds(grid: Grid, opened: Opened, trackers: Trackers | None = None) -> N
 
 def _scale(data: ServerData, settings: AnySettings) -> list[str]:
     """What is wrong with the scale of the data, as far as the server can see them."""
+    if data.standard is not None:
+        return []
     told = [unscaled(part.x, settings.data.scaling) for part in data.parts.values()]
     return [text for text in told if text][:1]
 

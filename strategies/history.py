@@ -12,8 +12,8 @@ D x_k. Of each return two cosines are noted, and their means over a run's return
   is held against the median of all clients.
 
 Besides, the claims are noted: the mean of log(s_k / s) over the weights, s being the precision that
-was sent, less the logarithm of how many times the median its data are. That is held against the
-median of all clients, in both directions and from the first reply on.
+was sent. That is held against the median of all clients, in both directions and from the first
+reply on; who has c times the median's data may claim c times as much, and need not.
 
 So a client that lies is told from one whose data are unlike those of all others, which a look at
 one round cannot do. At the start of training gradients may grow on their way down, for honest
@@ -30,7 +30,7 @@ from math import log, sqrt
 
 import numpy as np
 
-SUMS = ("claims", "opposition", "insistence")
+SUMS = ("claims", "allowances", "opposition", "insistence")
 TALLY = ("replies", "returns", "doubted", "left_out", *SUMS)  # what is kept of a client as numbers
 SIZE = 2048  # of a sketch
 STREAM = 0x736B6574  # of the seed: where weights go in a sketch
@@ -72,20 +72,30 @@ class Sketch:
 class Past:
     """What is known of a client: its last change and where the model was then, both as sketches.
 
-    `claims` is a sum over its `replies`, `opposition` and `insistence` are sums over those of its
-    `returns` that count, and `doubted` counts the rounds in
-    which it was in doubt. `left_out` is the round since which it is left out, 0 for never.
+    `claims` and `allowances`, what its data allow it to claim more, are sums over its `replies`;
+    `opposition` and `insistence` are sums over those of its `returns` that count. `doubted` counts
+    the rounds in which it was in doubt, and `left_out` is the round since which it is left out, 0
+    for never.
     """
 
     change: np.ndarray
     server: np.ndarray
     replies: int = 0
     claims: float = 0.0
+    allowances: float = 0.0
     returns: int = 0
     opposition: float = 0.0
     insistence: float = 0.0
     doubted: int = 0
     left_out: int = 0
+
+
+@dataclass(frozen=True)
+class Claim:
+    """How much more precise a client says to be than what it was sent, and what its data allow."""
+
+    value: float = 0.0
+    allowance: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -128,9 +138,10 @@ class History:
         self,
         changes: Mapping[int, np.ndarray],
         server: np.ndarray,
-        claims: Mapping[int, float] | None = None,
+        claims: Mapping[int, Claim] | None = None,
     ) -> History:
         """Return the record after a round, in which these clients sent and claimed this."""
+        said = claims or {}
         known = self.clients
         noted = {p: _return(known[p], changes[p], server) for p in changes if p in known}
         pulled = [one.opposition for one in noted.values()]
@@ -150,7 +161,8 @@ class History:
                 change=change,
                 server=server,
                 replies=past.replies + 1,
-                claims=past.claims + (claims or {}).get(partition, 0.0),
+                claims=past.claims + said.get(partition, Claim()).value,
+                allowances=past.allowances + said.get(partition, Claim()).allowance,
             )
         return History(now)
 
@@ -165,11 +177,13 @@ class History:
         if len(means) < WITNESSES:
             return {}
         usual = float(np.median(list(means.values())))
-        return {
-            p: Doubt("claim of precision", abs(mean - usual), CLAIM)
-            for p, mean in means.items()
-            if abs(mean - usual) > CLAIM
-        }
+        found = {}
+        for partition, mean in means.items():
+            past = present[partition]
+            most = CLAIM + (past.allowances / past.replies if mean > usual else 0.0)
+            if abs(mean - usual) > most:
+                found[partition] = Doubt("claim of precision", abs(mean - usual), most)
+        return found
 
     @staticmethod
     def _of_answers(present: Mapping[int, Past]) -> dict[int, Doubt]:

@@ -34,6 +34,7 @@ class Properties:
     num_test: int = 0
     num_classes: int = 0
     shape: tuple[int, ...] = ()
+    frozen: str = ""  # the digest of what its network does not learn
 
     @classmethod
     def of(cls, message: Message) -> Properties:
@@ -56,6 +57,7 @@ class Properties:
             name=str(told.get("name", "")),
             error=str(told.get("error", "")),
             shape=tuple(values.pop("shape", ())),
+            frozen=str(told.get("frozen", "")),
             **values,
         )
 
@@ -249,6 +251,11 @@ class RollCall:
         shape = self.architecture.shape
         if shape and told.shape != shape:
             return f"its inputs have shape {told.shape}, the server's model takes {shape}"
+        if told.frozen != self.architecture.frozen:
+            return (
+                "its network's frozen weights are others than the server's: both need the same "
+                "file model.weights, and the same version of the app"
+            )
         num_classes = self.architecture.num_classes
         if num_classes is not None and told.num_classes > num_classes:
             return f"it has {told.num_classes} classes, the server's model {num_classes}"

@@ -79,7 +79,7 @@ class Rounds(Strategy):
 
     `first` is what the strategy begins with, against which growth is measured; `standing` is where
     the run goes on, or None at its beginning. `clients_carry_on` tells whether what a client does
-    depends on what it kept in earlier rounds.
+    depends on what it kept in earlier rounds. `roll_call` may have called the nodes already.
     """
 
     def __init__(
@@ -90,12 +90,13 @@ class Rounds(Strategy):
         standing: Standing | None = None,
         clients_carry_on: bool = True,
         run_folder: Path | None = None,
+        roll_call: RollCall | None = None,
     ):
         self.strategy = strategy
         self.settings = strategy.settings
         self.codec = codec_of(self.settings.wire, strategy.architecture.blocks)
         self.downlink = downlink_of(self.codec, self.settings.wire.remembered)
-        self.roll_call = RollCall(strategy.settings, strategy.architecture)
+        self.roll_call = roll_call or RollCall(strategy.settings, strategy.architecture)
         self.standing = standing or Standing(0, first)
         self.clients_carry_on = clients_carry_on
         self.run_folder = run_folder
@@ -105,7 +106,7 @@ class Rounds(Strategy):
         self._asked = Asked()
         self._record: Record = {}
         self.vetting = Vetting(strategy, len(first.posterior))
-        self._scores = chosen_scores(self.settings.evaluation.scores)
+        self._scores = chosen_scores(self.settings.evaluation.scores, self.settings.task)
         self._contents = Contents(self.settings)
 
     def start(
@@ -124,7 +125,8 @@ class Rounds(Strategy):
         arrays = initial_arrays
         payload = Raw().decode(to_numpy(initial_arrays))
         self.standing = replace(self.standing, payload=payload)
-        self.roll_call.assemble(grid, self._question(0))
+        if not self.roll_call.assembled:
+            self.roll_call.assemble(grid, self._question(0))
         train_config = train_config or ConfigRecord()
         evaluate_config = evaluate_config or ConfigRecord()
         for server_round in range(self.standing.round + 1, num_rounds + 1):

@@ -18,6 +18,8 @@ def why_not_secure(settings: AnySettings, strategy: type[PosteriorStrategy[Any]]
     """Return which setting keeps a run's clients from being aggregated securely, or None."""
     merge = settings.merge
     rule = _rule(merge.rule)
+    if settings.task == "regression":
+        return "task=regression has scores that are not summed securely yet"
     if strategy.merge is not PosteriorStrategy.merge:
         return (
             f"strategy {settings.strategy} merges single replies (it overrides `merge`); "

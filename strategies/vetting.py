@@ -19,7 +19,7 @@ from fedivon_app.strategies.attacks import Attack, Merge
 from fedivon_app.strategies.base import PosteriorStrategy, Reply
 from fedivon_app.strategies.cohort import diagonal
 from fedivon_app.strategies.guard import Bounds, Findings, Guarded, guarded
-from fedivon_app.strategies.history import History, Sketch
+from fedivon_app.strategies.history import Claim, History, Sketch
 from fedivon_app.strategies.robust_merge import Vetted, vetted
 
 
@@ -126,16 +126,17 @@ class Vetting:
         return after.judged(doubted, number, self.settings.server.leave_out_after)
 
 
-def _claims(replies: Sequence[Reply], sent: Posterior) -> dict[int, float]:
-    """Return how much more precise each client says to be than what was sent, for its data."""
+def _claims(replies: Sequence[Reply], sent: Posterior) -> dict[int, Claim]:
+    """Return how much more precise each client says to be than what was sent."""
     if sent.precision is None or not replies:
         return {}
     before = float(np.log(diagonal(sent)).mean())
     usual = float(np.median([reply.num_examples for reply in replies]))
     return {
-        reply.partition: float(np.log(diagonal(reply.posterior)).mean())
-        - before
-        - log(reply.num_examples / usual) * (reply.num_examples > usual)
+        reply.partition: Claim(
+            value=float(np.log(diagonal(reply.posterior)).mean()) - before,
+            allowance=max(0.0, log(reply.num_examples / usual)),
+        )
         for reply in replies
     }
 

@@ -36,6 +36,8 @@ from fedivon_app.core.models import build
 from fedivon_app.core.network import Architecture
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.predict import predict
+from fedivon_app.core.privacy import Plan, PrivateSteps
+from fedivon_app.core.privacy_settings import PrivacySettings
 from fedivon_app.core.settings import AnySettings, MergeSettings, WireSettings
 from fedivon_app.datasets.node_data import Partition
 from fedivon_app.datasets.sources import load
@@ -295,8 +297,30 @@ def predictions(
     return contest({"predict": ours, "loop": loop}, turns)
 
 
+def private_steps(network: Network, turns: int = 30) -> dict[str, float]:
+    """Return the time of a private gradient of 32 examples, and that of a plain one."""
+    flat = Flat(network.build())
+    inputs = torch.randn(32, *network.shape).permute(0, 3, 1, 2)
+    labels = torch.arange(32) % 10
+    privacy = PrivacySettings(epsilon=4.0)
+    plan = Plan(privacy=privacy, size=3200, batch_size=32, epochs=1, rounds=10)
+    private = PrivateSteps(plan)
+
+    def plain() -> None:
+        flat.zero_gradient()
+        torch.nn.functional.cross_entropy(flat.module(inputs), labels).backward()
+
+    def noisy() -> None:
+        flat.zero_gradient()
+        private.backward(flat, inputs, labels)
+
+    return contest({"private": noisy, "plain": plain}, turns)
+
+
 def hot_paths(folder: Path) -> None:
     """Print what is measured in this process."""
+    for network in (Network("lenet", (28, 28, 1)), Network("lenet", (32, 32, 3))):
+        show(f"private gradient, lenet {network.shape}, 32 examples", private_steps(network))
     for name, network in NETWORKS.items():
         show(f"optimizer step, {name} ({network.size():,})", optimizer_steps(network))
     show("client round, lenet 32x32x3", client_rounds(folder))

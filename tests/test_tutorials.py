@@ -15,6 +15,7 @@ LEFT = {
     "first-run": ["labels.png", "runs/*-fedivon/report.html"],
     "your-model": ["runs/*-fedivon/summary.json"],
     "compare": ["comparison/*.html", "table.tex", "table.csv", "curves.pdf"],
+    "your-csv": ["table-labels.png", "runs/*-fedivon/summary.json", "own/model.json"],
     "add-a-method": ["runs/*-mymethod.fedavgm-METHOD/summary.json"],
 }
 

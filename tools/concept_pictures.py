@@ -36,7 +36,7 @@ def descend(optimizer: IVON, loss: Callable[[], torch.Tensor], steps: int) -> Po
 
 def density(values: np.ndarray, posterior: Posterior, place: int = 0) -> np.ndarray:
     """Return the density of one weight of a posterior at these values."""
-    precision = float(posterior.precision[place])
+    precision = float(posterior.known_precision[place])
     distance = values - float(posterior.mean[place])
     result: np.ndarray = np.sqrt(precision / 2 / np.pi) * np.exp(-0.5 * precision * distance**2)
     return result
@@ -70,7 +70,7 @@ def posterior(steps: int = 4000) -> Figure:
         weights[:, place] = values
         losses = 0.5 * (((inputs @ weights.T - outputs[:, None]) / 0.5) ** 2).mean(axis=0)
         left.plot(values, losses - losses.min(), color=colour, label=name)
-        sigma = float(found.precision[place]) ** -0.5
+        sigma = float(found.known_precision[place]) ** -0.5
         right.plot(values, density(values, found, place), color=colour, label=f"sigma {sigma:.2f}")
         right.fill_between(values, density(values, found, place), color=colour, alpha=0.18, lw=0)
     bare(left, "The loss: steep in one weight, flat in the other", "weight")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import mean, stdev
 from typing import Any, Self
 
-from fedivon_app.core.scores import SCORES, Score, known_scores
+from fedivon_app.core.scores import NUMBER_SCORES, SCORES, Score, known_scores
 from fedivon_app.plurals import counted
 
 WAYS = ("mean", "mc")  # how a model predicts: at its mean, and by Monte Carlo
@@ -37,9 +37,11 @@ class ScoreColumns:
         `own` are the import paths of scores that runs had of their own; a score that is found and
         known from nowhere is shown by its name.
         """
-        known = known_scores(own)
-        columns = dict(SCORES)
-        for values in found:
+        known = {**NUMBER_SCORES, **known_scores(own)}
+        listed = list(found)
+        numbers = bool(listed) and all("rmse" in values for values in listed)
+        columns = dict(NUMBER_SCORES if numbers else SCORES)
+        for values in listed:
             for name in values:
                 if name not in columns and name != "samples":
                     columns[name] = known.get(name) or _unknown(name)

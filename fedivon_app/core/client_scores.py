@@ -7,15 +7,17 @@ local training, and a client's personal model (PM) as its own training left it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
+from operator import add
 from typing import Any
 
 import numpy as np
 
-from fedivon_app.core.metrics import Tally
-from fedivon_app.core.scores import SCORES, Score, values_of
+from fedivon_app.core.scores import SCORES, Score, headline, tally_from, values_of
+from fedivon_app.core.tally import Pooled
 
 PLACES = {"gm": "clients_before_training", "pm": "clients_after_training"}  # in a round's record
-Tallies = Mapping[str, Mapping[str, Tally]]  # whose model (gm, pm) -> way (mean, mc) -> tally
+Tallies = Mapping[str, Mapping[str, Pooled]]  # whose model (gm, pm) -> way (mean, mc) -> tally
 WORST = 0.1
 
 
@@ -29,7 +31,7 @@ def to_metrics(tallies: Tallies) -> dict[str, Any]:
     }
 
 
-def from_metrics(metrics: Mapping[str, Any]) -> dict[str, dict[str, Tally]]:
+def from_metrics(metrics: Mapping[str, Any]) -> dict[str, dict[str, Pooled]]:
     """Return the inverse of `to_metrics`.
 
     What has no such name is left alone; what cannot be scored is a ValueError.
@@ -40,9 +42,7 @@ def from_metrics(metrics: Mapping[str, Any]) -> dict[str, dict[str, Tally]]:
         way, _, name = rest.partition(".")
         if who in PLACES and name:
             values.setdefault(who, {}).setdefault(way, {})[name] = value
-    found = {
-        who: {way: Tally.from_dict(v) for way, v in ways.items()} for who, ways in values.items()
-    }
+    found = {who: {way: tally_from(v) for way, v in ways.items()} for who, ways in values.items()}
     for who, ways in found.items():
         if "mean" not in ways or not all(tally.count for tally in ways.values()):
             raise ValueError(
@@ -69,7 +69,7 @@ def gathered(
         if not scored:
             continue
         pooled = {
-            way: sum((tallies[way] for tallies in scored.values()), Tally())
+            way: reduce(add, (tallies[way] for tallies in scored.values()))
             for way in ("mean", "mc")
             if all(way in tallies for tallies in scored.values())
         }
@@ -99,7 +99,7 @@ def summed(
 
 
 def _scored(
-    pooled: Mapping[str, Tally], samples: int, scores: Mapping[str, Score]
+    pooled: Mapping[str, Pooled], samples: int, scores: Mapping[str, Score]
 ) -> dict[str, Any]:
     """Return the scores of pooled tallies by the way of predicting."""
     return {
@@ -108,11 +108,12 @@ def _scored(
     }
 
 
-def spread(by_client: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+def spread(by_client: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return how the clients' accuracies spread, at the mean and where they are by Monte Carlo.
 
-    Every client counts once in `mean` and `std`, by its training examples in `weighted`;
-    `worst_decile` is the mean over the worst tenth, one client at the least.
+    Where a number is predicted, it is their RMSE, which `score` says. Every client counts once in
+    `mean` and `std`, by its training examples in `weighted`; `worst_decile` is the mean over the
+    worst tenth, one client at the least.
     """
     sizes = np.array([client["num_train"] for client in by_client], np.float64)
     ways: dict[str, list[dict[str, Any] | None]] = {
@@ -124,13 +125,16 @@ def spread(by_client: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
         known = [score for score in scores if score]
         if not known or len(known) < len(scores):
             continue
-        values = np.array([score["accuracy"] for score in known])
-        worst = np.sort(values)[: max(1, round(WORST * len(values)))]
+        shown = headline(known[0])
+        values = np.array([score[shown.name] for score in known])
+        order = np.sort(values) if shown.higher_is_better else -np.sort(-values)
+        worst = order[: max(1, round(WORST * len(values)))]
         found[way] = {
             "mean": float(values.mean()),
             "weighted": float(np.average(values, weights=sizes if sizes.sum() else None)),
             "std": float(values.std()),
             "worst_decile": float(worst.mean()),
             "clients": len(values),
+            **({} if shown.name == "accuracy" else {"score": shown.name}),
         }
     return found

@@ -14,7 +14,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy
 
 from fedivon_app.core.flat import Flat
-from fedivon_app.core.per_example import Layer, LayerGradients, layers_of, tapped
+from fedivon_app.core.per_example import Layer, LayerGradients, Totals, layers_of, tapped
 
 _AT_ONCE = 32  # examples whose gradients are held at a time
 _BELOW = 1 - 1e-5  # of the bound: what lengths lose to rounding is not to exceed it
@@ -49,7 +49,7 @@ def _by_layers(
         each = [LayerGradients.of(tap, delta) for tap, delta in zip(taps, deltas, strict=True)]
         squares = torch.stack([one.squared_norms() for one in each]).sum(0)
         shares, finite = _shares(squares, bound), squares.isfinite()
-        sums: dict[nn.Parameter, Tensor] = {}
+        sums: Totals = {}
         for one in each:
             sums |= (one if bool(finite.all()) else one.without(~finite)).weighted_sums(shares)
         return torch.cat([sums[parameter].flatten() for parameter in module.parameters()])

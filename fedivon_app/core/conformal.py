@@ -20,8 +20,8 @@ from math import ceil
 import numpy as np
 
 from fedivon_app.core.client_scores import WORST
-from fedivon_app.core.metrics import Tally
 from fedivon_app.core.scores import Score
+from fedivon_app.core.tally import Pooled
 
 SETS = "sets"  # the name of the sums in a tally
 REACH = 10.0  # of the bins, as log(s / (1 - s)); what lies beyond has a bin at each end
@@ -130,7 +130,7 @@ def coverage_of(
     )
 
 
-def told_histograms(tallies: Mapping[int, Mapping[str, Tally]]) -> dict[int, np.ndarray]:
+def told_histograms(tallies: Mapping[int, Mapping[str, Pooled]]) -> dict[int, np.ndarray]:
     """Return the histograms of clients that told sound ones, by the best way of predicting.
 
     `tallies` are those of one model, by partition and way (`mean`, `mc`).

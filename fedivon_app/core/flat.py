@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from fedivon_app.core.errors import SettingsError
+from fedivon_app.core.frozen import frozen_names
 from fedivon_app.core.transfer import sent
 
 Array = np.ndarray | torch.Tensor
@@ -54,8 +55,11 @@ class Flat:
         for parameter, value, gradient in self._views:
             parameter.data = value
             parameter.grad = gradient
+        frozen = frozen_names(module)
         buffers = {
-            name: buffer for name, buffer in module.named_buffers() if buffer.is_floating_point()
+            name: buffer
+            for name, buffer in module.named_buffers()
+            if buffer.is_floating_point() and name not in frozen
         }
         self._buffer_slices = _slices(buffers)
         self._buffer_shapes = {name: buffer.shape for name, buffer in buffers.items()}

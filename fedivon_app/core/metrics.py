@@ -5,25 +5,17 @@ Numpy only.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
+
+from fedivon_app.core.tally import Pooled
 
 NUM_BINS = 15
 BIN_EDGES = np.linspace(0, 1, NUM_BINS + 1)
 SMALLEST_PROBABILITY = float(np.finfo(np.float32).tiny)
 TOLERANCE = 1e-3
 TWENTIETHS = tuple((np.arange(1, 21) / 20).tolist())
-OWN = "score."  # stands before the names of further sums in a tally's dictionary
-SUMMED = (  # the fields of a tally that every score may use
-    "count",
-    "correct",
-    "nll_sum",
-    "brier_sum",
-    "bin_count",
-    "bin_confidence",
-    "bin_correct",
-)
 
 
 def _zero_bins() -> np.ndarray:
@@ -31,7 +23,7 @@ def _zero_bins() -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class Tally:
+class Tally(Pooled):
     """Sums over any number of examples, from which scores follow.
 
     `Tally()` is the sum over none. Tallies of different clients add up to the tally of all their
@@ -39,6 +31,16 @@ class Tally:
     from averages of the clients' scores. Bin b holds the examples whose largest probability lies in
     (b/15, (b+1)/15] (Guo et al. 2017, section 2).
     """
+
+    SUMMED: ClassVar[tuple[str, ...]] = (
+        "count",
+        "correct",
+        "nll_sum",
+        "brier_sum",
+        "bin_count",
+        "bin_confidence",
+        "bin_correct",
+    )
 
     count: float = 0.0
     correct: float = 0.0
@@ -78,20 +80,6 @@ class Tally:
             sums=dict(sums or {}),
         )
 
-    def __add__(self, other: "Tally") -> "Tally":
-        if not isinstance(other, Tally):
-            return NotImplemented
-        own = {name: getattr(self, name) + getattr(other, name) for name in SUMMED}
-        if not self.count or not other.count:
-            sums = dict(self.sums if self.count else other.sums)
-        else:
-            sums = {
-                name: own_sums + other.sums[name]
-                for name, own_sums in self.sums.items()
-                if name in other.sums and other.sums[name].shape == own_sums.shape
-            }
-        return Tally(**own, sums=sums)
-
     @property
     def accuracy(self) -> float:
         """Return the share of examples whose likeliest class is the right one."""
@@ -118,45 +106,11 @@ class Tally:
             raise ValueError("no scores: the tally holds no examples")
         return {"accuracy": self.accuracy, "nll": self.nll, "ece": self.ece, "brier": self.brier}
 
-    def to_dict(self) -> dict[str, float | list[float]]:
-        """Return plain numbers and lists by name, fit for a Flower MetricRecord and for JSON."""
-        values: dict[str, float | list[float]] = {}
-        for name in SUMMED:
-            value = getattr(self, name)
-            values[name] = value.tolist() if isinstance(value, np.ndarray) else value
-        return values | {f"{OWN}{name}": sums.tolist() for name, sums in self.sums.items()}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, float | Sequence[float]]) -> "Tally":
-        """Return the inverse of `to_dict`.
-
-        Other keys are left alone, and a tally that cannot be one is a ValueError.
-        """
-        parts: dict[str, Any] = {}
-        for name in SUMMED:
-            if name not in values:
-                raise ValueError(f"a tally needs {name!r}")
-            expected = (NUM_BINS,) if name.startswith("bin_") else ()
-            value = np.asarray(values[name], dtype=np.float64)
-            if value.shape != expected:
-                raise ValueError(f"the tally's {name!r} has shape {value.shape}, not {expected}")
-            if not np.isfinite(value).all() or (value < 0).any():
-                raise ValueError(f"the tally's {name!r} must be finite and not negative: {value}")
-            parts[name] = value if expected else float(value)
-        binned = float(parts["bin_count"].sum()), float(parts["bin_correct"].sum())
-        if binned != (parts["count"], parts["correct"]):
+    def _check(self) -> None:
+        if (self.bin_count.sum(), self.bin_correct.sum()) != (self.count, self.correct):
             raise ValueError(
                 "the tally's bins do not add up to its count of examples and of correct ones"
             )
-        own = {
-            key.removeprefix(OWN): np.asarray(value, dtype=np.float64).reshape(-1)
-            for key, value in values.items()
-            if key.startswith(OWN)
-        }
-        for name, sums in own.items():
-            if not np.isfinite(sums).all():
-                raise ValueError(f"the tally's sums of the score {name!r} are not finite: {sums}")
-        return cls(**parts, sums=own)
 
 
 def classification(probabilities: np.ndarray, labels: np.ndarray) -> dict[str, float]:

@@ -15,12 +15,18 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import nn
 
+from fedivon_app.core.dry_run import Shape, checked_outputs, dry_run
 from fedivon_app.core.errors import SettingsError
-from fedivon_app.core.network_layers import BaseHead, ChannelsLast, MonteCarloDropout, ResidualBlock
+from fedivon_app.core.library_models import of_library
+from fedivon_app.core.network_layers import (
+    BaseHead,
+    ChannelsLast,
+    MeanOverPlaces,
+    MonteCarloDropout,
+    ResidualBlock,
+)
 from fedivon_app.core.registry import Registry, import_by_path, is_import_path
 from fedivon_app.core.text import did_you_mean, one_line
-
-Shape = tuple[int, ...]
 
 ACTIVATIONS: Registry[type[nn.Module]] = Registry(
     "activation",
@@ -67,6 +73,24 @@ def mlp(
     """
     layers, features = _fully_connected(_size(shape), _positive("sizes", sizes), activation)
     return BaseHead(nn.Sequential(nn.Flatten(), *layers), features, num_classes)
+
+
+def tokens(
+    shape: Shape,
+    num_classes: int,
+    vocabulary: int = 1000,
+    width: int = 32,
+    sizes: int | Iterable[int] = (32,),
+) -> nn.Module:
+    """Build an embedding of tokens, their mean, and fully connected layers with ReLU.
+
+    Inputs are whole numbers from 0 to vocabulary - 1 (data.scaling=tokens).
+    """
+    (vocabulary,) = _positive("vocabulary", vocabulary)
+    (width,) = _positive("width", width)
+    layers, features = _fully_connected(width, _positive("sizes", sizes), "relu")
+    base = nn.Sequential(nn.Embedding(vocabulary, width), MeanOverPlaces(), *layers)
+    return BaseHead(base, features, num_classes)
 
 
 def lenet(
@@ -171,6 +195,7 @@ MODELS: Registry[Callable[..., nn.Module]] = Registry(
     {
         "linear": linear,
         "mlp": mlp,
+        "tokens": tokens,
         "lenet": lenet,
         "cnn6": cnn6,
         "acar-cnn": acar_cnn,
@@ -179,7 +204,7 @@ MODELS: Registry[Callable[..., nn.Module]] = Registry(
         "resnet20": resnet20,
     },
 )
-VECTOR_MODELS = ("linear", "mlp")
+VECTOR_MODELS = ("linear", "mlp", "tokens")
 
 
 def options_of(name: str) -> dict[str, object]:
@@ -193,8 +218,11 @@ def options_of(name: str) -> dict[str, object]:
 def build(name: str, shape: Shape, num_classes: int, **options: object) -> nn.Module:
     """Return the model of this name for inputs of this shape.
 
-    The shape is (height, width, channels) or (features,).
+    The shape is (height, width, channels) or (features,). `torchvision/NAME` and `timm/NAME` are
+    networks of these libraries.
     """
+    if "/" in name:
+        return of_library(name, _checked_shape(shape), num_classes, options)
     valid = options_of(name)
     shape = _checked_shape(shape)
     if num_classes < 2:
@@ -205,7 +233,7 @@ def build(name: str, shape: Shape, num_classes: int, **options: object) -> nn.Mo
                 f"model {name!r} has no option {option!r}: {did_you_mean(option, valid)}"
             )
     if len(shape) == 1 and name not in VECTOR_MODELS:
-        takers = " and ".join(VECTOR_MODELS)
+        takers = " and ".join(VECTOR_MODELS[:2])
         raise SettingsError(
             f"model {name!r} needs images (height, width, channels), "
             f"not vectors {shape}; {takers} take them"
@@ -241,20 +269,7 @@ def build_custom(factory: str, shape: Shape, num_classes: int, **options: object
         raise SettingsError(
             f"model factory {factory!r} returned a {type(model).__name__}, not a torch.nn.Module"
         )
-    try:
-        logits: object = _dry_run(model, shape, batch_size=2)
-    except Exception as error:
-        batch = (2, *_channels_first(shape))
-        raise SettingsError(
-            f"the model of factory {factory!r} fails on a batch of shape {batch}: {one_line(error)}"
-        ) from error
-    found = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
-    if found != (2, num_classes):
-        raise SettingsError(
-            f"the model of factory {factory!r} gives {found} for 2 inputs, "
-            f"not {(2, num_classes)} logits"
-        )
-    return model
+    return checked_outputs(model, f"the model of factory {factory!r}", shape, num_classes)
 
 
 class _TooSmall(Exception):
@@ -272,7 +287,7 @@ def _convolutional(
     """Return a model of these layers, then linear ones of the `hidden` sizes, then the `last`."""
     base = nn.Sequential(ChannelsLast(), *layers, nn.Flatten())
     try:
-        features = _dry_run(base, shape, batch_size=1).shape[1]
+        features = dry_run(base, shape, batch_size=1).shape[1]
     except RuntimeError as error:
         raise _TooSmall from error
     more, features = _fully_connected(features, hidden, "relu")
@@ -291,23 +306,6 @@ def _fully_connected(
     return layers, features
 
 
-def _dry_run(module: nn.Module, shape: Shape, batch_size: int) -> torch.Tensor:
-    """Return the module's output for zeros.
-
-    It is in eval mode meanwhile, so that batch-norm statistics and generators stay untouched.
-    """
-    training = module.training
-    module.eval()
-    device = next((parameter.device for parameter in module.parameters()), None)
-    try:
-        with torch.no_grad():
-            zeros = torch.zeros((batch_size, *_channels_first(shape)), device=device)
-            output: torch.Tensor = module(zeros)
-            return output
-    finally:
-        module.train(training)
-
-
 def _checked_shape(shape: Iterable[int]) -> Shape:
     shape = tuple(int(side) for side in shape)
     if len(shape) not in (1, 3) or min(shape) < 1:
@@ -315,10 +313,6 @@ def _checked_shape(shape: Iterable[int]) -> Shape:
             f"an input shape is (height, width, channels) or (features,), not {shape}"
         )
     return shape
-
-
-def _channels_first(shape: Shape) -> Shape:
-    return shape if len(shape) == 1 else (shape[2], shape[0], shape[1])
 
 
 def _size(shape: Shape) -> int:

@@ -7,23 +7,29 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 import torch
+from torch import nn
 
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.flat import Flat, Part, part_of
+from fedivon_app.core.frozen import load_weights, partly_frozen
 from fedivon_app.core.models import build, build_custom, with_dropout
 from fedivon_app.core.settings import ModelSettings
+
+FROZEN_SEED = 0x66726F  # of weights that are drawn and stay so
 
 
 @dataclass(frozen=True)
 class Architecture:
     """What a strategy knows of a network: its inputs, its classes, and where its tensors lie.
 
-    `slices` are the places of the tensors in the flat vector, by their names.
+    `slices` are the places of the tensors in the flat vector, by their names, and `frozen` is the
+    digest of what is not in it.
     """
 
     shape: tuple[int, ...] = ()
     num_classes: int | None = None
     slices: Mapping[str, slice] = field(default_factory=dict)
+    frozen: str = ""
 
     @property
     def blocks(self) -> list[slice]:
@@ -59,11 +65,30 @@ def new_network(
     model: ModelSettings, shape: tuple[int, ...], num_classes: int, device: torch.device
 ) -> Flat:
     """Return the network of the settings, with weights from torch's generator."""
-    make = build_custom if model.factory else build
-    module = make(model.factory or model.name, shape, num_classes, **model.options)
+    module = _built(model, shape, num_classes)
+    if model.trainable is not None:
+        if model.weights is None:  # what nobody learns has to be the same for all
+            drawn = module.state_dict()
+            with torch.random.fork_rng():
+                torch.manual_seed(FROZEN_SEED)
+                module = _built(model, shape, num_classes)
+        partly_frozen(module, model.trainable, model.lora_rank)
+        if model.weights is None:
+            learned = {name for name, _ in module.named_parameters()}
+            kept = {name: tensor for name, tensor in drawn.items() if name in learned}
+            module.load_state_dict(kept, strict=False)
     if model.dropout is not None:
         module = with_dropout(module, model.dropout, model.dropout_logits)
     return Flat(module.to(device))
+
+
+def _built(model: ModelSettings, shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    """Return the module of the settings, with the weights of the file that they name."""
+    make = build_custom if model.factory else build
+    module = make(model.factory or model.name, shape, num_classes, **model.options)
+    if model.weights is not None:
+        load_weights(module, model.weights)
+    return module
 
 
 @lru_cache(maxsize=4)

@@ -21,6 +21,14 @@ class BaseHead(nn.Module):
         return logits
 
 
+class MeanOverPlaces(nn.Module):
+    """The mean over the places of a sequence: (N, places, features) becomes (N, features)."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Return the mean."""
+        return inputs.mean(1)
+
+
 class ChannelsLast(nn.Module):
     """The same images with their channels innermost in memory.
 

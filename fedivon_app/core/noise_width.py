@@ -42,10 +42,10 @@ def with_noise_width(
 
 def walk(records: list[Mapping[str, Any]]) -> float:
     """Return the sum of lr^2 sum_k w_k^2 n_k^2 over the second half of the rounds."""
-    later = records[len(records) // 2 :]
-    return sum(
-        record["learning_rate"] ** 2
-        * sum((one.get("weight", 0.0) * one.get("noise", 0.0)) ** 2 for one in record["clients"])
-        for record in later
-        if record.get("merged")
-    )
+    total = 0.0
+    for record in records[len(records) // 2 :]:
+        if record.get("merged"):
+            clients = record.get("clients") or ()
+            spread = sum((one.get("weight", 0) * one.get("noise", 0)) ** 2 for one in clients)
+            total += record["learning_rate"] ** 2 * spread
+    return total

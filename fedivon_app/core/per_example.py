@@ -62,6 +62,8 @@ def layers_of(module: nn.Module) -> list[Layer] | None:
         own = list(one.parameters(recurse=False))
         if not own:
             continue
+        if any(tensor is not None for tensor in one._buffers.values()):
+            return None  # a part of the layer is frozen
         if type(one) is nn.Linear or (type(one) is nn.Conv2d and _padding_of(one) is not None):
             layers.append(one)
         else:
@@ -149,20 +151,21 @@ class LayerGradients:
             bias=None if self.bias is None else cleared(self.bias),
         )
 
-    def weighted_sums(self, weights: Tensor) -> dict[nn.Parameter, Tensor]:
+    def weighted_sums(self, weights: Tensor) -> Totals:
         """Return sum_n weights_n (gradient of example n) of each parameter."""
         if self.right is None:
             total = weights @ self.left
         else:
             total = (self.left * weights[:, None]).T @ self.right
-        sums = {self.layer.weight: total.view_as(self.layer.weight)}
+        sums: Totals = {self.layer.weight: total.view_as(self.layer.weight)}
         if self.layer.bias is not None and self.bias is not None:
             sums[self.layer.bias] = (weights @ self.bias).view_as(self.layer.bias)
         return sums
 
 
 def _squared(rows: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(rows, dim=1).double().square()
+    lengths: Tensor = torch.linalg.vector_norm(rows, dim=1)
+    return lengths.double().square()
 
 
 def _heard_by(layer: Layer, seen: Tensor, delta: Tensor) -> Tensor:

@@ -11,9 +11,9 @@ buffers and train/eval modes are afterwards as they were.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,9 +23,12 @@ from torch.func import functional_call, vmap
 
 from fedivon_app.core.chunks import MEBIBYTE, chunk_sizes, chunks
 from fedivon_app.core.flat import Array, Flat
-from fedivon_app.core.metrics import uncertainty_of_moments
+from fedivon_app.core.likelihood import CLASSES, Likelihood
 from fedivon_app.core.network_layers import MonteCarloDropout
 from fedivon_app.core.posterior import Posterior
+from fedivon_app.core.scores import Score, number_tally_of, tally_of
+from fedivon_app.core.streams import streams_kept
+from fedivon_app.core.tally import Pooled
 from fedivon_app.core.transfer import sent
 
 MEMORY_MB = 512
@@ -34,20 +37,38 @@ DROPOUT_BATCH = 250  # inputs at once where masks are drawn: a constant, for the
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """The means over weight samples of the class probabilities and of their squares.
+    """The means over weight samples of what is predicted, and of its squares.
 
-    Both are (N, C) and float64.
+    That is class probabilities, or mean and variance of a number. Both are (N, C) and float64.
     """
 
     mean: np.ndarray
     second: np.ndarray
+    likelihood: Likelihood = CLASSES
 
     def uncertainty(self) -> dict[str, np.ndarray]:
-        """Return entropy, aleatoric and epistemic uncertainty of every input, (N,) each.
+        """Return the kinds of uncertainty of every input, (N,) each.
 
-        They are those of `metrics.uncertainty`.
+        Of classes they are those of `metrics.uncertainty`, entropy, aleatoric and epistemic.
         """
-        return uncertainty_of_moments(self.mean, self.second)
+        return self.likelihood.uncertainty(self.mean, self.second)
+
+    def as_float32(self) -> Moments:
+        """Return the same with probabilities as float32, which is how clients score them."""
+        if self.likelihood.is_number:
+            return self
+        return replace(self, mean=self.mean.astype(np.float32))
+
+    @property
+    def scored(self) -> np.ndarray:
+        """Return what scores are of: class probabilities, or mean and variance of a number."""
+        return self.likelihood.scored(self.mean, self.second)
+
+    def tally(self, labels: np.ndarray, scores: Mapping[str, Score]) -> Pooled:
+        """Return the tally of the predictions against what is true."""
+        if self.likelihood.is_number:
+            return number_tally_of(self.scored, labels, scores)
+        return tally_of(self.scored, labels, scores)
 
 
 def has_samples(flat: Flat, posterior: Posterior) -> bool:
@@ -58,6 +79,16 @@ def has_samples(flat: Flat, posterior: Posterior) -> bool:
     return posterior.precision is not None or bool(_dropouts(flat.module))
 
 
+def sampled_weights(
+    posterior: Posterior, seed: int, number: int, *, antithetic: bool = False
+) -> np.ndarray:
+    """Return the weights theta_s of the sample of this number."""
+    if not antithetic:
+        return posterior.sample(np.random.default_rng([seed, number]))
+    drawn = posterior.sample(np.random.default_rng([seed, number // 2]))
+    return 2 * posterior.mean - drawn if number % 2 else drawn
+
+
 def predict_mean(
     flat: Flat,
     posterior: Posterior,
@@ -65,6 +96,7 @@ def predict_mean(
     *,
     buffers: Array | None = None,
     batch_size: int | None = None,
+    likelihood: Likelihood = CLASSES,
 ) -> np.ndarray:
     """Return softmax(f(inputs; mean)), (N, C) float32.
 
@@ -75,13 +107,13 @@ def predict_mean(
         batch_size = batch_size or chunk_sizes(flat, inputs, MEMORY_MB * MEBIBYTE)[1]
         weights = flat.checked(posterior.mean)[None]
         batches = (
-            _probabilities(flat, weights, inputs[rows], buffers=buffers)
+            _probabilities(flat, weights, inputs[rows], buffers=buffers, likelihood=likelihood)
             for rows in chunks(len(inputs), batch_size)
         )
         return np.concatenate([batch[0].cpu().numpy() for batch in batches])
 
 
-def predict_point(
+def point_moments(
     flat: Flat,
     posterior: Posterior,
     inputs: Tensor,
@@ -89,15 +121,32 @@ def predict_point(
     seed: int,
     *,
     buffers: Array | None = None,
-) -> np.ndarray:
-    """Return the probabilities at the posterior's mean, (N, C) float32.
+    likelihood: Likelihood = CLASSES,
+) -> Moments:
+    """Return the moments at the posterior's mean.
 
     A network with Monte Carlo dropout is averaged over its masks there: batch norm's statistics are
     of the outputs with dropout, and without it such a network can be far off.
     """
     masks = num_samples if _dropouts(flat.module) else 0
     point = Posterior(posterior.mean)
-    return predict(flat, point, inputs, num_samples=masks, seed=seed, buffers=buffers)
+    return predict_moments(
+        flat,
+        point,
+        inputs,
+        num_samples=masks,
+        seed=seed,
+        buffers=buffers,
+        likelihood=likelihood,
+    )
+
+
+def predict_point(
+    flat: Flat, posterior: Posterior, inputs: Tensor, num_samples: int, seed: int, **options: Any
+) -> np.ndarray:
+    """Return the probabilities at the posterior's mean, (N, C) float32; see `point_moments`."""
+    moments = point_moments(flat, posterior, inputs, num_samples, seed, **options)
+    return moments.mean.astype(np.float32)
 
 
 def predict_samples(
@@ -146,11 +195,13 @@ def predict_moments(
     memory_mb: float = MEMORY_MB,
     buffers: Array | None = None,
     samples_at_once: int | None = None,
+    likelihood: Likelihood = CLASSES,
     antithetic: bool = False,
 ) -> Moments:
     """Return the first two moments of softmax(f(inputs; theta_s)) over the samples.
 
-    If there is no sample, they are those at the mean. `buffers` stand in for the module's own
+    Another likelihood predicts something else from f. If there is no sample, they are those at the
+    mean. `buffers` stand in for the module's own
     batch-norm statistics. Weights and activations at any time stay below `memory_mb` by estimate
     (one sample and one input at the least). Samples run together under `vmap`, as many as fit; but
     one by one on a CPU if the network has convolutions, whose batched form (grouped convolution) is
@@ -160,14 +211,16 @@ def predict_moments(
     if num_samples < 0:
         raise ValueError(f"num_samples must be at least 0, not {num_samples}")
     if num_samples == 0 or not has_samples(flat, posterior):
-        mean = predict_mean(flat, posterior, inputs, buffers=buffers).astype(np.float64)
-        return Moments(mean, np.square(mean))
+        point = predict_mean(flat, posterior, inputs, buffers=buffers, likelihood=likelihood)
+        mean = point.astype(np.float64)
+        return Moments(mean, np.square(mean), likelihood)
     draws = _Draws(
         num_samples=num_samples,
         seed=seed,
         memory_mb=memory_mb,
         buffers=buffers,
         samples_at_once=samples_at_once,
+        likelihood=likelihood,
         antithetic=antithetic,
     )
     mean = second = np.empty(0)
@@ -177,7 +230,7 @@ def predict_moments(
         drawn = chunk.probabilities.double()
         mean[chunk.rows] += drawn.sum(0).cpu().numpy()
         second[chunk.rows] += drawn.square_().sum(0).cpu().numpy()
-    return Moments(mean / num_samples, second / num_samples)
+    return Moments(mean / num_samples, second / num_samples, likelihood)
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,14 +242,8 @@ class _Draws:
     memory_mb: float = MEMORY_MB
     buffers: Array | None = None
     samples_at_once: int | None = None
+    likelihood: Likelihood = CLASSES
     antithetic: bool = False
-
-    def weights(self, posterior: Posterior, number: int) -> np.ndarray:
-        """Return the weights of a sample."""
-        if not self.antithetic:
-            return posterior.sample(np.random.default_rng([self.seed, number]))
-        drawn = posterior.sample(np.random.default_rng([self.seed, number // 2]))
-        return 2 * posterior.mean - drawn if number % 2 else drawn
 
     def __post_init__(self) -> None:
         if self.seed < 0 or (self.samples_at_once is not None and self.samples_at_once < 1):
@@ -228,17 +275,32 @@ def _sampled(flat: Flat, posterior: Posterior, inputs: Tensor, draws: _Draws) ->
         for dropout in dropouts:
             dropout.train()
         for samples in chunks(draws.num_samples, at_once):
-            drawn = [draws.weights(posterior, s) for s in range(samples.start, samples.stop)]
+            drawn = [
+                sampled_weights(posterior, draws.seed, s, antithetic=draws.antithetic)
+                for s in range(samples.start, samples.stop)
+            ]
             weights = sent(torch.from_numpy(np.stack(drawn)), flat.vector.device)
             for rows in chunks(len(inputs), batch_size):
                 key = [draws.seed, samples.start, rows.start]
                 with _seeded(key, weights.device) if dropouts else nullcontext():
                     batch = inputs[rows]
-                    probabilities = _probabilities(flat, weights, batch, buffers=draws.buffers)
+                    probabilities = _probabilities(
+                        flat,
+                        weights,
+                        batch,
+                        buffers=draws.buffers,
+                        likelihood=draws.likelihood,
+                    )
                 yield _Chunk(samples, rows, probabilities)
 
 
-def _probabilities(flat: Flat, weights: Tensor, inputs: Tensor, buffers: Array | None) -> Tensor:
+def _probabilities(
+    flat: Flat,
+    weights: Tensor,
+    inputs: Tensor,
+    buffers: Array | None,
+    likelihood: Likelihood = CLASSES,
+) -> Tensor:
     """Return softmax(f(inputs; theta_k)) for every row of `weights`: (K, P) -> (K, N, C)."""
     # A copy, for a network may write to its inputs, and these are used again.
     inputs = inputs.to(flat.vector.device, copy=True)
@@ -246,7 +308,7 @@ def _probabilities(flat: Flat, weights: Tensor, inputs: Tensor, buffers: Array |
 
     def forward(parameters: dict[str, Tensor]) -> Tensor:
         logits: Tensor = functional_call(flat.module, (parameters, statistics), (inputs,))
-        return logits.softmax(-1)
+        return likelihood.predicted(logits)
 
     if len(weights) == 1:
         return forward(flat.named_parameters(weights[0]))[None]
@@ -260,9 +322,8 @@ def _dropouts(module: nn.Module) -> list[nn.Module]:
 
 @contextmanager
 def _seeded(key: list[int], device: torch.device) -> Iterator[None]:
-    """Seed torch's generators by the key; afterwards they and the device's are as they were."""
-    others = [] if device.type == "cpu" else [device]
-    with torch.random.fork_rng(devices=others, device_type=device.type):
+    """Seed torch's generators by the key; afterwards they are as they were."""
+    with streams_kept(device):
         torch.manual_seed(int(np.random.SeedSequence(key).generate_state(1)[0]))
         yield
 

@@ -16,9 +16,10 @@ from fedivon_app.core.attack_settings import AttackSettings
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.privacy_settings import PrivacySettings
 from fedivon_app.core.schedule import Schedule, Shape
-from fedivon_app.core.scores import chosen_scores
+from fedivon_app.core.scores import NUMBER_SCORES, chosen_scores
 from fedivon_app.core.search_range import even_range, log_range, search
 from fedivon_app.core.section import Section
+from fedivon_app.core.standardise import Standard
 from fedivon_app.core.text import did_you_mean
 
 # Options of single sources that used to be common settings, with the defaults that they had there.
@@ -50,13 +51,50 @@ class DataSettings(Section):
         description="what the source's reader takes besides: see its signature",
     )
     path: str | None = Field(
-        None, description="the file or folder of the sources npz and image-folder"
+        None, description="the file or folder of the sources npz, table and image-folder"
+    )
+    label_column: str | None = Field(
+        None, description="table: the column that is predicted, a class or a number"
+    )
+    client_column: str | None = Field(
+        None, description="table: the column that says whose a row is; the partition is natural"
+    )
+    split_column: str | None = Field(
+        None, description="table: the column that says train or test; none: data.test_share"
+    )
+    feature_columns: tuple[str, ...] | None = Field(
+        None, description="table: the columns to learn from; none: all the others"
+    )
+    drop_columns: tuple[str, ...] = Field(
+        (), description="table: columns that are left out, such as a patient's number"
+    )
+    categories: dict[str, tuple[str, ...]] = Field(
+        default_factory=dict,
+        description="table: by column the texts that count; none: those in the file",
+    )
+    classes: tuple[str, ...] | None = Field(
+        None, description="table: the names of the classes in order; none: those in the file"
+    )
+    test_share: float = Field(
+        0.2, gt=0, le=0.9, description="table: the share of each client's rows for tests"
+    )
+    standardise: bool | None = Field(
+        None,
+        description="inputs in units of their deviation from the mean over all clients; none: "
+        "tables yes, arrays no",
+    )
+    standard: Standard | None = Field(
+        None,
+        description="these means and deviations, where they are known; none: the clients are "
+        "asked for sums before round 1",
     )
     root: str | None = Field(
         None, description="where data sets lie; default $FEDIVON_DATA or ~/.cache/fedivon-data"
     )
-    scaling: Literal["raw", "unit", "signed"] = Field(
-        "unit", description="pixels as 0..255, 0..1 or -1..1"
+    scaling: Literal["raw", "unit", "signed", "tokens"] = Field(
+        "unit",
+        description="pixels as 0..255, 0..1 or -1..1; tokens: whole numbers that stay so, for an "
+        "embedding",
     )
     labels: Literal["fine", "superclass"] = Field(
         "fine", description="cifar100: its 100 classes or its 20 superclasses"
@@ -105,6 +143,24 @@ class DataSettings(Section):
         description="training examples that the server keeps to choose the best checkpoint by",
     )
 
+    @field_validator("classes", "drop_columns", "feature_columns", "categories", mode="before")
+    @classmethod
+    def _texts(cls, value: Any) -> Any:
+        """Take whole numbers for texts, as a table's classes and columns may be called so."""
+        if isinstance(value, dict):
+            return {str(key): cls._texts(inside) for key, inside in value.items()}
+        if not isinstance(value, list | tuple):
+            return value
+        return [str(item) if type(item) is int else item for item in value]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _natural(cls, values: Any) -> Any:
+        """Keep the division that the data come with, unless another is asked for."""
+        if not isinstance(values, dict) or not values.get("client_column"):
+            return values
+        return {"partition": "natural"} | values
+
     @model_validator(mode="before")
     @classmethod
     def _former_names(cls, values: Any) -> Any:
@@ -133,6 +189,17 @@ class ModelSettings(Section):
     options: dict[str, Any] = Field(
         default_factory=dict, description="what the builder takes besides shape and classes"
     )
+    weights: str | None = Field(
+        None,
+        description="a file with the network's first weights by name (.safetensors, or of "
+        "torch.save), which the server and every node have; the head is learned anew",
+    )
+    trainable: str | None = Field(
+        None,
+        description="what is learned, and travels: head, lora, or parameters by name, as in "
+        "layer4.*,fc.*; none: everything",
+    )
+    lora_rank: int = Field(4, ge=1, description="lora: the rank of what each layer learns")
     dropout: float | None = Field(
         None,
         gt=0,
@@ -173,6 +240,11 @@ class ClientSettings(Section):
         0.04, ge=0, description="exponential: the rate falls by exp(-decay) a round"
     )
     decay_after: int = Field(50, ge=0, description="exponential: rounds before it begins to fall")
+    class_weights: Literal["balanced"] | tuple[float, ...] | None = Field(
+        None,
+        description="how much an example of each class counts in the loss; balanced: as many "
+        "times as all clients together have fewer of its class than of an average one",
+    )
     device: str = Field(
         "auto", description="torch device; auto: CUDA where there is one, else the CPU"
     )
@@ -346,7 +418,9 @@ class EvaluationSettings(Section):
         5000, ge=1, description="test examples that are compared with as many of the ood data"
     )
     scores: tuple[str, ...] = Field(
-        (), description="scores of your own beside the usual ones, each as package.module:NAME"
+        (),
+        description="scores beside the usual ones: auroc, auprc, sensitivity_at_80, _90, _95 and "
+        "_99 (percent of specificity), or your own as package.module:NAME",
     )
     select_by: str = Field("nll", description="held-out score of the best checkpoint")
 
@@ -360,7 +434,10 @@ class EvaluationSettings(Section):
     @classmethod
     def _score_exists(cls, select_by: str, info: ValidationInfo) -> str:
         own = info.data.get("scores")  # absent if they are wrong, which is complained of already
-        if own is not None and select_by not in (known := chosen_scores(own)):
+        if own is None:
+            return select_by
+        known = {**chosen_scores(own), **NUMBER_SCORES}
+        if select_by not in known:
             raise ValueError(f"there is no such score: {did_you_mean(select_by, known)}")
         return select_by
 
@@ -469,6 +546,9 @@ class Settings(Section, Generic[C_co, M_co]):
     dataset: str | None = Field(
         None, description="a data set's values, conf/data/<name>.yaml; none: those of `data`"
     )
+    task: Literal["classification", "regression"] = Field(
+        "classification", description="whether a class or a number is predicted"
+    )
     seed: int = Field(0, ge=0, description="of all that is drawn at random")
     rounds: int = Field(10, ge=1, description="rounds of the run")
     clients_per_round: int | None = Field(
@@ -495,6 +575,27 @@ class Settings(Section, Generic[C_co, M_co]):
     def _sections_of_the_method(cls, values: Any) -> Any:
         """Give a method's own sections their defaults."""
         return {"client": {}, "merge": {}} | values if isinstance(values, dict) else values
+
+    @model_validator(mode="after")
+    def _fits_the_task(self) -> Self:
+        evaluation = self.evaluation
+        scores = chosen_scores(evaluation.scores, self.task)
+        if evaluation.select_by not in scores:
+            raise ValueError(
+                f"evaluation.select_by is {evaluation.select_by}, and task {self.task} has no such "
+                f"score: choose from {', '.join(scores)}"
+            )
+        weights = self.client.class_weights
+        if self.privacy.is_private and (self.task == "regression" or weights is not None):
+            raise ValueError(
+                "privacy.epsilon is for the plain cross-entropy of classes: leave out task "
+                "regression and client.class_weights"
+            )
+        if self.task == "regression" and self.data.label_noise:
+            raise ValueError("data.label_noise flips classes, and task is regression")
+        if self.task == "regression" and self.client.class_weights is not None:
+            raise ValueError("client.class_weights is for classes, and task is regression")
+        return self
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

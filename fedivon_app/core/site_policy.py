@@ -56,7 +56,7 @@ class SitePolicy:
                 f"this site's largest-epsilon is {bound:g}, and the run is not private: "
                 "set privacy.epsilon"
             )
-        if bound is not None and epsilon > bound:
+        if bound is not None and epsilon is not None and epsilon > bound:
             return f"this site's largest-epsilon is {bound:g}, and privacy.epsilon is {epsilon:g}"
         if bound is not None and privacy.get("delta", 1.0) > self.epsilon_delta:
             return (

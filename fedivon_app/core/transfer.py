@@ -13,8 +13,9 @@ from torch import Tensor
 _SHARES_MEMORY = ("cpu", "mps")  # devices that have no use for pinned memory
 
 
-def sent(tensor: Tensor, device: torch.device) -> Tensor:
+def sent(tensor: Tensor, device: torch.device | str) -> Tensor:
     """Return the tensor on the device; the host does not wait for it to arrive there."""
+    device = torch.device(device)
     if device.type in _SHARES_MEMORY or tensor.device.type != "cpu":
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)

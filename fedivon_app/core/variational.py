@@ -91,7 +91,11 @@ class VariationalNetwork:
         """Return the layers that Flipout works on; several that share a weight are left alone."""
         if not self.flipout:
             return []
-        layers = [module for module in self.flat.module.modules() if isinstance(module, Layer)]
+        layers = [
+            module
+            for module in self.flat.module.modules()
+            if isinstance(module, Layer) and "weight" in module._parameters  # and not frozen
+        ]
         shared = Counter(id(layer.weight) for layer in layers)
         return [layer for layer in layers if shared[id(layer.weight)] == 1]
 

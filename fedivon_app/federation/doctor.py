@@ -23,6 +23,8 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from fedivon_app.core.errors import DataError
 from fedivon_app.core.files import default_state_root
 from fedivon_app.core.text import one_line
@@ -31,6 +33,7 @@ from fedivon_app.federation.policy_check import policy_findings
 from fedivon_app.plurals import counted
 
 if TYPE_CHECKING:
+    from fedivon_app.core.settings import AnySettings
     from fedivon_app.datasets.base import Source
 
 GIGABYTE = 2**30
@@ -47,6 +50,7 @@ class Wanted:
     experiment: str
     shape: tuple[int, ...]
     num_classes: int
+    settings: AnySettings | None = None
 
 
 def examine(
@@ -141,17 +145,17 @@ def _state(root: Path) -> Iterator[Finding]:
 
 
 def _data(path: Path, wanted: Wanted | None) -> Iterator[Finding]:
-    from fedivon_app.datasets.npz import npz
-
     try:
-        source = npz(path=path)
+        source = _source(path, wanted)
     except (DataError, OSError) as error:
-        yield failure("data", str(error), "docs/data.md says what the arrays of the file are")
+        yield failure("data", str(error), "docs/data.md says what has to be in the file")
         return
     train = counted(len(source.y_train), "example")
     counts = f"{train} to train with, {len(source.y_test):,} to test with"
-    classes = counted(source.num_classes, "class", "classes")
+    classes = counted(source.num_classes, "class", "classes") if source.num_classes else "numbers"
     yield ok("data", f"{path}: {counts}, shape {source.shape}, {classes}")
+    if source.table is not None and (gaps := int(np.isnan(source.x_train).any(axis=1).sum())):
+        yield ok("data", f"{counted(gaps, 'training row')} with a missing value")
     if wanted is not None:
         yield from _fits(source, wanted)
     if not len(source.y_test):
@@ -160,8 +164,26 @@ def _data(path: Path, wanted: Wanted | None) -> Iterator[Finding]:
     missing = sorted(set(range(source.num_classes)) - set(source.y_train.tolist()))
     if missing:
         classes = counted(len(missing), "class", "classes")
-        found = f"no training examples of {classes}, such as {missing[0]}"
+        first = source.class_names[missing[0]] if source.class_names else missing[0]
+        found = f"no training examples of {classes}, such as {first}"
         yield ok("data", found)
+
+
+def _source(path: Path, wanted: Wanted | None) -> Source:
+    """Read a site's file as the node would."""
+    from fedivon_app.datasets.loading import own_source
+    from fedivon_app.datasets.npz import npz
+    from fedivon_app.datasets.table_file import is_table
+
+    if not is_table(path):
+        regression = wanted and wanted.settings and wanted.settings.task == "regression"
+        return npz(path=path, task="regression" if regression else "classification")
+    if wanted is None or wanted.settings is None:
+        raise DataError(
+            f"{path}: what the columns of a table mean is in the settings: name the experiment, "
+            "with what --set has to say."
+        )
+    return own_source(wanted.settings, path)
 
 
 def _fits(source: Source, wanted: Wanted) -> Iterator[Finding]:

@@ -16,9 +16,13 @@ from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.files import written_aside
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.datasets.loading import division
+from fedivon_app.datasets.npz import located
+from fedivon_app.datasets.sources import default_root
+from fedivon_app.datasets.table_file import TableFile
 from fedivon_app.plurals import counted
 
 NAME = "site.npz"
+TABLE = "site.csv"
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,8 @@ def write_site_files(
 ) -> Iterator[SiteFile]:
     """Write folder/SITE/site.npz for every site, in the format of the source `npz`.
 
-    Each file is yielded when it is there. One that was there before is left as it is.
+    A table with a client column becomes folder/SITE/site.csv, with the rows of one client. Each
+    file is yielded when it is there. One that was there before is left as it is.
     """
     if settings.data.source == "nodes":
         raise SettingsError(
@@ -52,8 +57,11 @@ def write_site_files(
     check_names(sites)
     if len(set(sites)) < len(sites):
         raise SettingsError(f"a site is named twice: {', '.join(sites)}")
-    divided = division(settings.data, len(sites), settings.seed)
+    divided = division(settings.data, len(sites), settings.seed, settings.task)
     source = divided.source
+    if source.table is not None:
+        yield from _write_tables(settings, folder, sites)
+        return
     for number, site in enumerate(sites):
         path = folder / site / NAME
         if path.exists():
@@ -71,3 +79,25 @@ def write_site_files(
             )
         examples = counted(len(train), "example")
         yield SiteFile(path, f"{examples} to train with, {len(test):,} to test with")
+
+
+def _write_tables(settings: AnySettings, folder: Path, sites: Sequence[str]) -> Iterator[SiteFile]:
+    """Write the rows of each client of a table, in the order of the clients' names."""
+    data = settings.data
+    if data.client_column is None or data.path is None:
+        raise SettingsError(
+            "a table is dealt to sites by the column that says whose a row is: "
+            "set data.client_column"
+        )
+    file = TableFile(located(Path(data.path), Path(data.root or default_root())))
+    names = division(data, len(sites), settings.seed, settings.task).source.client_names or ()
+    owners = file.texts(data.client_column)
+    for name, site in zip(names, sites, strict=True):
+        path = folder / site / TABLE
+        if path.exists():
+            yield SiteFile(path, "kept as it is")
+            continue
+        rows = [owner == name for owner in owners]
+        with written_aside(path) as aside:
+            file.write_rows(rows, aside)
+        yield SiteFile(path, f"{counted(sum(rows), 'row')} of {name}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -14,7 +15,8 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.settings import AnySettings
-from fedivon_app.datasets.loading import Division, classes, division
+from fedivon_app.datasets.base import Source
+from fedivon_app.datasets.loading import Division, classes, division, natural_clients
 from fedivon_app.report.axes import ticks
 from fedivon_app.report.panel_plot import round_numbers
 from fedivon_app.report.style import COLOURS, INK, styled
@@ -22,6 +24,8 @@ from fedivon_app.report.style import COLOURS, INK, styled
 # One example is told from none on a white page, and the colours' lightness falls evenly.
 SHADES = LinearSegmentedColormap.from_list("examples", ("#c6d3f7", COLOURS[0], "#0d1638"))
 NAMED = 40  # labels at most that are named one by one
+NAMED_CLIENTS = 30  # clients at most that are named, where they have names
+RANGES = 12  # of a number that is to be predicted
 NAME_LENGTH = 22  # letters of a label's name at most
 WIDTHS = (3.4, 10.5)  # of all clients together, in inches
 HEIGHTS = (1.6, 7.5)  # of all labels together
@@ -49,20 +53,41 @@ def divided(settings: AnySettings) -> Division:
             "data.source is `nodes`: every node has a file of its own, and nothing is divided; "
             "`fedivon doctor --data FILE` looks at such a file"
         )
-    if data.clients is None:
+    clients = data.clients or natural_clients(settings)
+    if clients is None:
         raise SettingsError(
             "data.clients is not set: say among how many the data are divided, as by "
             "--set data.clients=10"
         )
-    return division(data, data.clients, settings.seed)
+    return division(data, clients, settings.seed, settings.task)
 
 
 def label_counts(settings: AnySettings) -> np.ndarray:
-    """Return how many training examples of each label each client has, (clients, labels)."""
+    """Return how many training examples of each label each client has, (clients, labels).
+
+    Where a number is to be predicted, equal ranges of it stand for labels.
+    """
     found = divided(settings)
+    values = np.asarray(found.source.y_train)
+    if settings.task == "regression":
+        edges = target_edges(found.source)
+        return np.stack([np.histogram(values[rows], edges)[0] for rows in found.split.train])
     size = classes(settings.data, found.source)
-    labels = np.asarray(found.source.y_train)
-    return np.stack([np.bincount(labels[rows], minlength=size) for rows in found.split.train])
+    return np.stack([np.bincount(values[rows], minlength=size) for rows in found.split.train])
+
+
+def target_edges(source: Source) -> np.ndarray:
+    """Return the ends of equal ranges of the numbers that are to be predicted."""
+    edges: np.ndarray = np.histogram_bin_edges(source.y_train, RANGES)
+    return edges
+
+
+def label_names(source: Source) -> Sequence[str] | None:
+    """Return what the labels are called: by the classes' names, or by ranges of a number."""
+    if source.num_classes:
+        return source.class_names
+    edges = target_edges(source)
+    return [f"{low:.4g} to {high:.4g}" for low, high in pairwise(edges)]
 
 
 @dataclass(frozen=True)
@@ -92,7 +117,12 @@ class Scale:
 
 
 @styled
-def label_figure(counts: np.ndarray, class_names: Sequence[str] | None, title: str) -> Figure:
+def label_figure(
+    counts: np.ndarray,
+    class_names: Sequence[str] | None,
+    title: str,
+    client_names: Sequence[str] | None = None,
+) -> Figure:
     """Draw the examples of every client and label as a cell, darker where there are more.
 
     The shades are logarithmic; where a client has nothing of a label, the page is left white.
@@ -117,7 +147,11 @@ def label_figure(counts: np.ndarray, class_names: Sequence[str] | None, title: s
     axes.grid(visible=False)
     axes.set(xlabel="client", ylabel="label")
     axes.set_title(title, parse_math=False)
-    axes.xaxis.set_major_locator(ticks(integer=True))
+    if client_names and clients <= NAMED_CLIENTS:
+        turned = 0 if clients <= 5 else 60
+        axes.set_xticks(range(clients), _shortened(client_names), parse_math=False, rotation=turned)
+    else:
+        axes.xaxis.set_major_locator(ticks(integer=True))
     _name_labels(axes, labels, class_names if named else None)
     bar = figure.colorbar(mesh, ax=axes, pad=0.015, aspect=height / BAR)
     bar.set_label("examples")
@@ -135,5 +169,8 @@ def _name_labels(axes: Axes, labels: int, class_names: Sequence[str] | None) -> 
         axes.yaxis.set_major_locator(ticks(integer=True))
         return
     names = class_names or [str(label) for label in range(labels)]
-    shown = [name if len(name) <= NAME_LENGTH else f"{name[: NAME_LENGTH - 1]}…" for name in names]
-    axes.set_yticks(range(labels), shown, parse_math=False, color=INK)
+    axes.set_yticks(range(labels), _shortened(names), parse_math=False, color=INK)
+
+
+def _shortened(names: Sequence[str]) -> list[str]:
+    return [name if len(name) <= NAME_LENGTH else f"{name[: NAME_LENGTH - 1]}…" for name in names]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedivon_app.core.client_scores import PLACES
-from fedivon_app.core.scores import Score, known_scores
+from fedivon_app.core.scores import NUMBER_SCORES, Score, known_scores
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.runs.folder import Run
 from fedivon_app.runs.records import UNCERTAINTY, read_code, read_json, read_summary
@@ -143,4 +143,6 @@ def scores_held(results: Sequence[RunResults]) -> dict[str, Score]:
         for scores in one.scores(part, way).values()
         for name in scores
     }
-    return {name: score for name, score in known_scores(own).items() if name in held}
+    known = known_scores(own)
+    known |= {name: score for name, score in NUMBER_SCORES.items() if name not in known}
+    return {name: score for name, score in known.items() if name in held}

@@ -17,8 +17,7 @@ from fedivon_app.methods import method
 from fedivon_app.runs.folder import Run, root_of
 from fedivon_app.runs.plan import Plan
 from fedivon_app.runs.uncertainty import out_of_distribution
-from fedivon_app.server.begin_or_resume import with_classes
-from fedivon_app.server.setup import Preparation, num_clients_of, prepare
+from fedivon_app.server.setup import Preparation, num_clients_of, prepare, with_facts
 from fedivon_app.server.trackers import check_trackers
 
 
@@ -87,7 +86,7 @@ def _check(settings: AnySettings, seen: set[str], remote: bool) -> None:
         return
     prepared = prepare(settings)
     if used not in seen:
-        _check_method(with_classes(settings, prepared.data.num_classes), prepared, remote)
+        _check_method(with_facts(settings, prepared.data), prepared, remote)
     if looked_at not in seen and not remote:
         _check_outside(settings, prepared)
     seen |= {looked_at, used}

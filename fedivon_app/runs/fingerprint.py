@@ -34,6 +34,9 @@ READERS = (  # they find and read files: what is in these is the data's matter, 
     "fedivon_app.datasets.image_folder",
     "fedivon_app.datasets.npz",
     "fedivon_app.datasets.own_reader",
+    "fedivon_app.datasets.table",
+    "fedivon_app.datasets.table_file",
+    "fedivon_app.datasets.table_format",
     "fedivon_app.datasets.vision",
 )
 MIXED = "mixed"  # the digest of a module that was changed in the midst of a run

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.flat import Flat
 from fedivon_app.core.network import new_network
-from fedivon_app.core.predict import has_samples
+from fedivon_app.core.predict import has_samples, sampled_weights
 from fedivon_app.runs.trained_model import Trained
 
 OUTPUTS = ("probabilities", "epistemic")
@@ -67,6 +67,8 @@ def ensemble(trained: Trained, samples: int = 0, *, bytes_in: bool = False) -> E
     """
     flat = trained.flat
     posterior = trained.payload.posterior
+    if trained.settings.task == "regression":
+        raise SettingsError("this model predicts numbers, and only models of classes are exported")
     if bytes_in and len(trained.shape) != 3:
         raise SettingsError("the model takes rows of numbers: only pictures can be given as bytes")
     if samples == 1:
@@ -81,8 +83,10 @@ def ensemble(trained: Trained, samples: int = 0, *, bytes_in: bool = False) -> E
     drawn = {"mean": posterior.mean}
     if samples:
         seed = trained.settings.seed
+        pairs = trained.settings.evaluation.antithetic
         drawn = {
-            f"sample{s}": posterior.sample(np.random.default_rng([seed, s])) for s in range(samples)
+            f"sample{s}": sampled_weights(posterior, seed, s, antithetic=pairs)
+            for s in range(samples)
         }
     networks = {name: _network(trained, weights) for name, weights in drawn.items()}
     return Ensemble(networks, Scaled(trained.settings.data.scaling) if bytes_in else None).eval()

@@ -20,13 +20,13 @@ from fedivon_app.core.instructions import Instructions
 from fedivon_app.core.network import Architecture
 from fedivon_app.core.scores import chosen_scores, values_of
 from fedivon_app.core.settings import AnySettings
+from fedivon_app.datasets.loading import own_source
 from fedivon_app.datasets.node_data import Partition, partition_of
-from fedivon_app.datasets.npz import npz
 from fedivon_app.methods import method
 from fedivon_app.runs.checkpoints import Checkpoint
 from fedivon_app.runs.folder import Run
-from fedivon_app.runs.trained_model import Trained, Which
-from fedivon_app.server.setup import num_clients_of
+from fedivon_app.runs.trained_model import Trained, Which, model_facts
+from fedivon_app.server.setup import agreed, num_clients_of
 from fedivon_app.strategies.standing import Standing
 
 
@@ -60,7 +60,10 @@ def personalise(
     its first learning rate and its final number of samples.
     """
     trained = Trained.open(run, checkpoint)
-    source = npz(path=data, num_classes=trained.num_classes)
+    known = trained.settings
+    if trained.table is not None:
+        known = known.model_copy(update={"data": agreed(known.data, trained.table)})
+    source = own_source(known, data)
     if source.shape != trained.shape:
         raise DataError(
             f"{data}: its inputs have shape {source.shape}, the run's model takes {trained.shape}"
@@ -69,7 +72,7 @@ def personalise(
         raise SettingsError(
             f"{out} is not empty: name another folder for the personal model (--out)"
         )
-    settings = _settings(run.settings, epochs, samples)
+    settings = _settings(known, epochs, samples)
     rate = settings.client.learning_rate if learning_rate is None else learning_rate
     next_round = trained.round + 1
     with TemporaryDirectory() as kept:
@@ -89,7 +92,7 @@ def personalise(
         tallies = client.score(trained.payload, score)
         own = recall_personal(client.memory(train).recall(next_round))
     assert own is not None  # it has just been kept
-    scores = chosen_scores(settings.evaluation.scores)
+    scores = chosen_scores(settings.evaluation.scores, settings.task)
     fitted = Fitted(
         run=Run(out, settings),
         payload=own,
@@ -118,12 +121,7 @@ def _write(fitted: Fitted, *, origin: Run, trained: Trained, data: Path) -> None
     run = fitted.run
     run.folder.mkdir(parents=True, exist_ok=True)
     run.write_settings()
-    known = {
-        "shape": trained.shape,
-        "num_classes": trained.num_classes,
-        "class_names": trained.class_names,
-    }
-    run.write("model.json", json.dumps(known) + "\n")
+    run.write("model.json", json.dumps(model_facts(origin).facts) + "\n")
     standing = Standing(trained.round + 1, fitted.payload)
     run.save(Checkpoint(standing.round, standing.payload, standing.arrays()))
     told = {
@@ -173,9 +171,9 @@ def score_again(run: Run) -> dict[str, dict[str, Any]]:
 
     They are as the last evaluation of the run had them.
     """
-    settings = run.settings
     models = kept_models(run)
     trained = Trained.open(run)
+    settings = trained.settings
     shared = has_global_model(settings)
     num_clients = num_clients_of(settings)
     replies = {}
@@ -197,7 +195,7 @@ def score_again(run: Run) -> dict[str, dict[str, Any]]:
         replies,
         sizes,
         settings.evaluation.samples,
-        scores=chosen_scores(settings.evaluation.scores),
+        scores=chosen_scores(settings.evaluation.scores, settings.task),
     )
 
 

@@ -19,6 +19,7 @@ from fedivon_app.core.compose import compose
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.registry import is_import_path
 from fedivon_app.core.settings import AnySettings
+from fedivon_app.datasets.loading import natural_clients
 from fedivon_app.methods import settings_of
 from fedivon_app.plurals import counted
 from fedivon_app.runs.catalogue import Found
@@ -172,7 +173,7 @@ def plan_runs(
         except SettingsError as error:
             blamed = f"{' '.join(told)}: " if blame and told else ""
             raise SettingsError(f"{blamed}{error}") from None
-        clients = settings.data.clients or 2
+        clients = settings.data.clients or (None if remote else natural_clients(settings)) or 2
         data = settings.data.model_copy(update={"clients": clients})
         settings = settings.model_copy(update={"data": data})
         identity = identity_of(settings)

@@ -17,6 +17,8 @@ from fedivon_app.core.text import one_line
 from fedivon_app.datasets.image_folder import SUFFIXES, is_picture
 from fedivon_app.datasets.npz import UNREADABLE, checked_inputs
 from fedivon_app.datasets.resize import fit, resize
+from fedivon_app.datasets.table_file import TableFile, is_table
+from fedivon_app.datasets.table_format import TableFormat
 from fedivon_app.runs.trained_model import Trained
 
 BATCH_BYTES = 2**28  # of inputs that are predicted at once
@@ -41,7 +43,8 @@ def predictions(
 ) -> Iterator[Prediction]:
     """Yield what the model says of every picture in these files and folders; see `Trained.say`.
 
-    The rows of an .npz file are named `file.npz[0]` and on. Files are read until BATCH_BYTES of
+    The rows of an .npz file are named `file.npz[0]` and on, and so are those of a table. Files are
+    read until BATCH_BYTES of
     inputs are there.
     """
     names: list[str] = []
@@ -54,11 +57,11 @@ def predictions(
     for path in paths:
         for file in _files(path):
             try:
-                rows = trained.inputs(read_rows(file, trained.shape))
+                rows = trained.inputs(read_rows(file, trained.shape, trained.table))
             except DataError as error:
                 yield Prediction(str(file), {}, error)
                 continue
-            several = file.suffix.lower() == ".npz"
+            several = file.suffix.lower() == ".npz" or is_table(file)
             numbered = [f"{file}[{row}]" for row in range(len(rows))]
             names += numbered if several else [str(file)]
             waiting.append(rows)
@@ -77,17 +80,20 @@ def _files(path: Path) -> list[Path]:
     return sorted(file for file in path.rglob("*") if is_picture(file)) or [path]
 
 
-def read_rows(file: Path, shape: tuple[int, ...]) -> np.ndarray:
-    """Return what is in a picture or an .npz file, as rows that fit inputs of this shape."""
+def read_rows(file: Path, shape: tuple[int, ...], table: TableFormat | None = None) -> np.ndarray:
+    """Return what is in a picture, an .npz file or a table, as rows that fit inputs of this shape.
+
+    `table` is the format of the tables that the model was trained on.
+    """
     if file.is_dir():
         raise DataError(f"{file}: there is no picture in it ({', '.join(sorted(SUFFIXES))})")
     if file.suffix.lower() == ".npz":
         return fit(str(file), _read_npz(file), shape)
+    if is_table(file) and table is not None:
+        return table.inputs(TableFile(file))
     if len(shape) == 1:
-        raise DataError(
-            f"{file}: the model takes tables of {shape[0]} numbers: "
-            "give an .npz file with an array x"
-        )
+        kinds = "a .csv, .parquet or .feather file" if table else "an .npz file with an array x"
+        raise DataError(f"{file}: the model takes tables of {shape[0]} numbers: give {kinds}")
     try:
         with Image.open(file) as image:
             image.load()

@@ -11,11 +11,12 @@ import numpy as np
 from torch import Tensor
 
 from fedivon_app.core.errors import DataError, SettingsError
-from fedivon_app.core.metrics import auroc, reliability, retention_curve
+from fedivon_app.core.metrics import Tally, auroc, reliability, retention_curve
+from fedivon_app.core.number_scores import LEVELS, NumberTally
 from fedivon_app.core.predict import Moments
-from fedivon_app.core.scores import SCORES, Score, chosen_scores, tally_of, values_of
+from fedivon_app.core.ranking_scores import RANKINGS, by_class
+from fedivon_app.core.scores import SCORES, Score, chosen_scores, values_of
 from fedivon_app.core.settings import AnySettings
-from fedivon_app.datasets.loading import tensors
 from fedivon_app.datasets.resize import fit
 from fedivon_app.datasets.sources import load
 from fedivon_app.plurals import counted
@@ -28,7 +29,16 @@ from fedivon_app.server.setup import server_data
 FRACTIONS = np.arange(1, 21) / 20
 NUM_BINS = 40
 SURE = 0.9  # the probability from which on a model counts as sure of a class
-MEASURES = {"mean": ("entropy", "aleatoric"), "mc": ("entropy", "aleatoric", "epistemic")}
+MEASURES = {  # by what is predicted, in which way
+    "classification": {
+        "mean": ("entropy", "aleatoric"),
+        "mc": ("entropy", "aleatoric", "epistemic"),
+    },
+    "regression": {
+        "mean": ("deviation", "aleatoric"),
+        "mc": ("deviation", "aleatoric", "epistemic"),
+    },
+}
 STREAM = 0x6F6F64  # of the seed: which examples are compared with the out-of-distribution ones
 
 
@@ -65,28 +75,30 @@ def assess(
         )
     trained = Trained.open(run, checkpoint)
     test = parts["test"]
-    images, labels = tensors(test.x, test.y, settings.data.scaling, trained.flat.vector.device)
-    truth = labels.cpu().numpy()
+    images = trained.inputs(test.x)
+    truth = np.asarray(test.y)
     outside = None
     if source := ood or settings.evaluation.ood:
         path = ood_path or settings.evaluation.ood_path
         outside = _outside(run, trained, source=source, path=path, length=len(truth))
     count_samples = settings.evaluation.final_samples if samples is None else samples
-    scores = chosen_scores(settings.evaluation.scores)
+    scores = chosen_scores(settings.evaluation.scores, settings.task)
+    measures = MEASURES[settings.task]
     judged = {}
     for way, count in ways(trained.flat, trained.payload, count_samples).items():
         by = f"with {counted(count, 'sample')}" if count else "at the mean"
         show(f"{counted(len(truth), 'test example')} {by}")
         inside = (predicted or {}).get(way) or trained.predict(images, count, settings.seed)
-        judged[way] = {"samples": count} | judge(inside, truth, MEASURES[way], scores)
+        judged[way] = {"samples": count} | judge(inside, truth, measures[way], scores)
         if outside is not None:
             show(f"{counted(len(outside.inputs), 'example')} of {outside.source} {by}")
             far = trained.predict(outside.inputs, count, settings.seed)
-            judged[way] |= _detection(judged[way], inside, far, outside, MEASURES[way])
+            judged[way] |= _detection(judged[way], inside, far, outside, measures[way])
     result = {
         "round": trained.round,
         "checkpoint": checkpoint,
         "num_examples": len(truth),
+        **({"class_names": trained.class_names} if trained.class_names else {}),
         "ways": judged,
     }
     run.write(UNCERTAINTY, json.dumps(result, indent=1) + "\n")
@@ -109,10 +121,17 @@ def judge(
     """Return how well predictions are founded.
 
     That is scores, reliability bins, accuracy by the share retained, and histograms of each measure
-    of uncertainty.
+    of uncertainty. Of numbers it is the coverage of intervals in place of bins.
     """
-    tally = tally_of(moments.mean, labels, scores)
+    tally = moments.tally(labels, scores)
     uncertainty = moments.uncertainty()
+    if isinstance(tally, NumberTally):
+        return {
+            "scores": values_of(tally, scores),
+            "coverage": {"levels": list(LEVELS), "covered": tally.coverage.tolist()},
+            "histograms": {name: _histogram(uncertainty[name]) for name in measures},
+        }
+    assert isinstance(tally, Tally)
     correct = moments.mean.argmax(1) == labels
     curves = {
         name: retention_curve(correct, uncertainty[name], FRACTIONS).tolist() for name in measures
@@ -125,7 +144,18 @@ def judge(
         },
         "retention": {"fractions": FRACTIONS.tolist(), **curves},
         "histograms": {name: _histogram(uncertainty[name]) for name in measures},
+        **_by_class(tally),
     }
+
+
+def _by_class(tally: Tally) -> dict[str, Any]:
+    """Return the scores of each class that the run's settings ask for, such as auroc."""
+    found = {}
+    for name, sums in tally.sums.items():
+        if name in RANKINGS:
+            values = by_class(sums, RANKINGS[name]).tolist()
+            found[name] = [None if np.isnan(value) else value for value in values]
+    return {"by_class": found} if found else {}
 
 
 def _detection(
@@ -150,7 +180,7 @@ def _detection(
     found = {
         "source": outside.source,
         "num_in": len(outside.rows),
-        "num_out": len(far_by["entropy"]),
+        "num_out": len(far.mean),
         "auroc": areas,
         "sure": {
             "from": SURE,

@@ -12,15 +12,15 @@ from flwr.serverapp import Grid
 
 from fedivon_app.clients.base import Carries
 from fedivon_app.core.compose import compose, split_words
-from fedivon_app.core.settings import AnySettings
+from fedivon_app.datasets.loading import natural_clients
 from fedivon_app.methods import method, settings_of
 from fedivon_app.runs.checkpoints import Checkpoint
 from fedivon_app.runs.folder import Run
 from fedivon_app.runs.resuming import changed
 from fedivon_app.server.pretraining import pretrain
 from fedivon_app.server.recorder import checkpoint_of
-from fedivon_app.server.setup import Preparation
-from fedivon_app.strategies.roll_call import wait_for_nodes
+from fedivon_app.server.setup import Preparation, with_facts
+from fedivon_app.strategies.roll_call import RollCall, wait_for_nodes
 from fedivon_app.strategies.rounds import Rounds
 from fedivon_app.strategies.secure_rounds import SecureRounds
 from fedivon_app.strategies.standing import Standing
@@ -48,6 +48,9 @@ def open_run(config: Mapping[str, Any], grid: Grid) -> Opened:
     if config.get("runs"):
         overrides.append(f"run.folder={config['runs']}")
     settings = compose(settings_of, config["experiment"], config.get("strategy"), overrides)
+    if (clients := natural_clients(settings)) is not None:
+        data = settings.data.model_copy(update={"clients": clients})
+        settings = settings.model_copy(update={"data": data})
     if settings.data.clients is None:
         counted = wait_for_nodes(grid, settings)
         log.info("data.clients is not set: %d nodes are there, and as many clients", counted)
@@ -59,10 +62,13 @@ def open_run(config: Mapping[str, Any], grid: Grid) -> Opened:
     return Opened(run)
 
 
-def rounds_of(opened: Opened, prepared: Preparation) -> Rounds:
-    """Return the rounds of a run, from its beginning or from its checkpoint."""
+def rounds_of(opened: Opened, prepared: Preparation, roll_call: RollCall | None = None) -> Rounds:
+    """Return the rounds of a run, from its beginning or from its checkpoint.
+
+    `roll_call` is that of who has been called already.
+    """
     run = opened.run
-    settings = with_classes(run.settings, prepared.data.num_classes)
+    settings = with_facts(run.settings, prepared.data)
     chosen = method(settings.strategy)
     strategy = chosen.strategy(settings, prepared.architecture)
     first = strategy.begin(prepared.flat.mean(), prepared.flat.buffers)
@@ -70,7 +76,7 @@ def rounds_of(opened: Opened, prepared: Preparation) -> Rounds:
     if (checkpoint := opened.checkpoint) is not None:
         standing = Standing.of(checkpoint.round, checkpoint.payload, checkpoint.state)
     elif settings.pretraining.fraction:
-        standing = Standing(0, pretrain(run.settings, first, prepared.flat))
+        standing = Standing(0, pretrain(settings, first, prepared.flat))
         run.save(checkpoint_of(standing))
     kind = SecureRounds if settings.privacy.secure_aggregation else Rounds
     rounds = kind(
@@ -79,14 +85,9 @@ def rounds_of(opened: Opened, prepared: Preparation) -> Rounds:
         standing=standing,
         clients_carry_on=Carries.TRAINING in chosen.client.carried(settings),
         run_folder=run.folder,
+        roll_call=roll_call,
     )
     rounds.summary()
     if checkpoint is not None:
         log.info("resumed after round %d", checkpoint.round)
     return rounds
-
-
-def with_classes(settings: AnySettings, num_classes: int) -> AnySettings:
-    """Return the settings with the number of classes, for a node's own file may lack some."""
-    data = settings.data.model_copy(update={"num_classes": num_classes})
-    return settings.model_copy(update={"data": data})

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.flat import Flat
+from fedivon_app.core.likelihood import likelihood_of
 from fedivon_app.core.predict import Moments, has_samples, predict_moments
-from fedivon_app.core.scores import chosen_scores, tally_of, values_of
+from fedivon_app.core.scores import chosen_scores, values_of
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.core.trigger import with_trigger
 from fedivon_app.datasets.loading import tensors
@@ -38,11 +39,16 @@ class Evaluator:
         self.parts: dict[str, Part] = {}
         for name, examples in parts.items():
             inputs, labels = tensors(
-                examples.x, examples.y, settings.data.scaling, flat.vector.device
+                examples.x,
+                examples.y,
+                scaling=settings.data.scaling,
+                device=flat.vector.device,
+                standard=settings.data.standard,
             )
             self.parts[name] = Part(inputs, labels)
         self.moments: dict[str, Moments] = {}
-        self._scores = chosen_scores(settings.evaluation.scores)
+        self._scores = chosen_scores(settings.evaluation.scores, settings.task)
+        self._likelihood = likelihood_of(settings)
 
     def __call__(self, server_round: int, payload: Payload) -> dict[str, Any]:
         """Return the scores of every part by way of predicting: `mean` and, if possible, `mc`.
@@ -67,9 +73,10 @@ class Evaluator:
                 count,
                 self.settings.seed,
                 buffers=payload.buffers,
+                likelihood=self._likelihood,
                 antithetic=self.settings.evaluation.antithetic,
             )
-            tally = tally_of(moments.mean, truth, self._scores)
+            tally = moments.tally(truth, self._scores)
             scores[way] = values_of(tally, self._scores) | ({"samples": count} if count else {})
             if name == "test":
                 self.moments[way] = moments

@@ -63,4 +63,4 @@ def accuracy_of(record: Mapping[str, Any]) -> float | None:
     """Return the accuracy of the global model at its mean in a round, where it was scored."""
     gm = record.get("gm") or {}
     scored = ((gm.get(part) or {}).get("mean") for part in PARTS)
-    return next((scores["accuracy"] for scores in scored if scores), None)
+    return next((scores.get("accuracy") for scores in scored if scores), None)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
 
 from fedivon_app.clients.base import Carries, LossMeter, PosteriorClient, SoFar
 from fedivon_app.core.codec import Payload
@@ -19,12 +18,12 @@ from fedivon_app.core.flat import Flat
 from fedivon_app.core.instructions import Instructions
 from fedivon_app.core.metrics import classification
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.core.predict import predict_point
+from fedivon_app.core.predict import point_moments
 from fedivon_app.core.settings import AnySettings
+from fedivon_app.core.streams import streams_kept
 from fedivon_app.datasets.base import Source
-from fedivon_app.datasets.loading import division
+from fedivon_app.datasets.loading import division, own_source
 from fedivon_app.datasets.node_data import Partition
-from fedivon_app.datasets.sources import load
 from fedivon_app.methods import method
 from fedivon_app.server.setup import num_clients_of
 
@@ -67,7 +66,7 @@ class Watch:
         self.epoch = 0
         self.best: Payload | None = None
         self.best_epoch = 0
-        self.best_accuracy = -1.0
+        self.best_accuracy = -np.inf
         # the source's training part has these examples too
         self.images, self.labels = client.examples("train", client.partition.test)
 
@@ -75,7 +74,7 @@ class Watch:
         """Score what was learned so far, and return whether training goes on."""
         self.epoch += 1
         # Looking on takes none of the random numbers that training would have had.
-        with torch.random.fork_rng():
+        with streams_kept(self.client.device):
             payload = self.payload(so_far)
             accuracy = self.accuracy(payload)
         if accuracy > self.best_accuracy:
@@ -114,16 +113,23 @@ class Watch:
         return payload
 
     def accuracy(self, payload: Payload) -> float:
-        """Return the accuracy of the mean on the examples that validate."""
-        probabilities = predict_point(
+        """Return the accuracy of the mean on the examples that validate.
+
+        Where a number is predicted, it is the share of its variance that the mean explains.
+        """
+        moments = point_moments(
             self.flat,
             payload.posterior,
             self.images,
             MASKS,
             self.settings.seed,
             buffers=payload.buffers,
+            likelihood=self.client.likelihood,
         )
-        return classification(probabilities, self.labels.cpu().numpy())["accuracy"]
+        truth = self.labels.cpu().numpy()
+        if self.client.likelihood.is_number:
+            return float(1 - np.square(truth - moments.scored[:, 0]).mean() / truth.var())
+        return classification(moments.as_float32().mean, truth)["accuracy"]
 
     def epoch_loss(self) -> float:
         """Return the mean loss since the epoch before."""
@@ -179,10 +185,10 @@ def examples(settings: AnySettings) -> OwnExamples:
             raise SettingsError(
                 "pretraining needs data on the server: with data.source `nodes`, give data.path"
             )
-        source = load("npz", data.root, path=data.path, num_classes=data.num_classes)
+        source = own_source(settings, data.path)
         pool = np.arange(len(source.y_train))
     else:
-        divided = division(data, num_clients_of(settings), settings.seed)
+        divided = division(data, num_clients_of(settings), settings.seed, settings.task)
         source = divided.source
         pool = np.setdiff1d(np.arange(len(source.y_train)), divided.split.holdout)
     count = int(plan.fraction * len(pool))

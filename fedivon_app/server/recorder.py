@@ -34,9 +34,11 @@ class Recorder:
         *,
         num_classes: int,
         has_global_model: bool,
+        deviation: float = 1.0,
         trackers: Trackers | None = None,
     ):
         self.run = run
+        self.deviation = deviation  # of a number that is predicted
         self.evaluator = evaluator
         self.num_classes = num_classes
         self.has_global_model = has_global_model
@@ -53,7 +55,7 @@ class Recorder:
             return None
         known = with_noise_width(payload, self.run.settings, self.run.metrics())
         scores = self.evaluator(server_round, known)
-        self.unlearned = no_better_than_guessing(scores, self.num_classes)
+        self.unlearned = no_better_than_guessing(scores, self.num_classes, self.deviation)
         if self.unlearned and self._has_learned:
             log.warning("round %d: what was learned is lost; %s", server_round, self.unlearned)
         self._has_learned = self._has_learned or not self.unlearned
@@ -94,7 +96,8 @@ class Recorder:
         if not held_out:
             return
         evaluation = self.run.settings.evaluation
-        score = chosen_scores(evaluation.scores)[evaluation.select_by]
+        scores = chosen_scores(evaluation.scores, self.run.settings.task)
+        score = scores[evaluation.select_by]
         value = list(held_out.values())[-1][evaluation.select_by]
         smaller_is_better = -value if score.higher_is_better else value
         best = self.run.best()
@@ -120,8 +123,12 @@ def progress(record: Record, rounds: int) -> str:
     if "train_loss" in record:
         line += f"  train loss {record['train_loss']:.4f}"
     for way, scores in record.get("gm", {}).get("test", {}).items():
-        accuracy = 100 * scores["accuracy"]
-        line += f"  {way}: acc {accuracy:.2f} nll {scores['nll']:.4f} ece {scores['ece']:.4f}"
+        if "rmse" in scores:
+            shown = f"rmse {scores['rmse']:.4g} nll {scores['nll']:.4f} crps {scores['crps']:.4g}"
+        else:
+            accuracy = 100 * scores["accuracy"]
+            shown = f"acc {accuracy:.2f} nll {scores['nll']:.4f} ece {scores['ece']:.4f}"
+        line += f"  {way}: {shown}"
     if record["dropped"]:
         line += f"  dropped {len(record['dropped'])}"
     return f"{line}  {record['seconds']['train'] + record['seconds']['evaluate']:.2f} s"

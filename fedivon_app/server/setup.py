@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
 
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.flat import Flat
+from fedivon_app.core.frozen import frozen_digest
+from fedivon_app.core.likelihood import likelihood_of
 from fedivon_app.core.network import Architecture, new_network, pick_device
-from fedivon_app.core.settings import AnySettings
-from fedivon_app.datasets.loading import classes, division
-from fedivon_app.datasets.sources import load
+from fedivon_app.core.settings import AnySettings, DataSettings
+from fedivon_app.core.standardise import Standard
+from fedivon_app.datasets.loading import classes, division, own_source
+from fedivon_app.datasets.table_format import TableFormat, agreed_format
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +39,53 @@ class ServerData:
     num_classes: int
     class_names: tuple[str, ...] | None = None
     parts: Mapping[str, Examples] = field(default_factory=dict)
+    table: TableFormat | None = None
+    standard: Standard | None = None
+    class_weights: tuple[float, ...] | None = None
+    missing: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Return what a run's folder keeps of this with its model."""
+        facts: dict[str, Any] = {
+            "shape": self.shape,
+            "num_classes": self.num_classes,
+            "class_names": self.class_names,
+        }
+        if self.table is not None:
+            facts["table"] = self.table.model_dump()
+        if self.standard is not None:
+            facts["standard"] = self.standard.model_dump()
+            facts["missing"] = dict(self.missing)
+        if self.class_weights is not None:
+            facts["class_weights"] = self.class_weights
+        return facts
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> ServerData:
+        """Return the inverse of `facts`."""
+        names = facts["class_names"]
+        table = facts.get("table")
+        standard = facts.get("standard")
+        return cls(
+            shape=tuple(facts["shape"]),
+            num_classes=facts["num_classes"],
+            class_names=tuple(names) if names else None,
+            table=table and TableFormat.model_validate(table),
+            standard=standard and Standard.model_validate(standard),
+            class_weights=tuple(facts["class_weights"]) if "class_weights" in facts else None,
+            missing=facts.get("missing", {}),
+        )
+
+    @property
+    def features(self) -> list[str]:
+        """Return the names of the features of a table; those of arrays are numbers."""
+        return self.table.features if self.table else [str(n) for n in range(self.shape[0])]
+
+    @property
+    def is_number(self) -> np.ndarray:
+        """Tell of each feature of a table whether it is a number, which is standardised."""
+        return self.table.is_number if self.table else np.ones(self.shape[0], bool)
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +98,12 @@ class Preparation:
     @property
     def architecture(self) -> Architecture:
         """Return what a strategy must know of the network."""
-        return Architecture(self.data.shape, self.data.num_classes, self.flat.slices)
+        return Architecture(
+            shape=self.data.shape,
+            num_classes=self.data.num_classes,
+            slices=self.flat.slices,
+            frozen=frozen_digest(self.flat.module),
+        )
 
 
 def prepare(settings: AnySettings) -> Preparation:
@@ -56,7 +112,8 @@ def prepare(settings: AnySettings) -> Preparation:
     torch.manual_seed(settings.seed)
     device = pick_device("auto")
     try:
-        flat = new_network(settings.model, data.shape, data.num_classes, device)
+        outputs = likelihood_of(settings).num_outputs(data.num_classes)
+        flat = new_network(settings.model, data.shape, outputs, device)
     except SettingsError as error:
         raise SettingsError(f"model: {error}") from None
     return Preparation(flat, data)
@@ -70,6 +127,8 @@ def server_data(settings: AnySettings) -> ServerData:
     """
     data = settings.data
     if data.source == "nodes":
+        if data.label_column is not None:
+            return _of_tables(settings)
         if data.shape is None or data.num_classes is None:
             raise SettingsError(
                 "data.source is `nodes`: say data.shape and data.num_classes, "
@@ -77,14 +136,14 @@ def server_data(settings: AnySettings) -> ServerData:
             )
         if not data.path:
             return ServerData(data.shape, data.num_classes)
-        own = load("npz", data.root, path=data.path, num_classes=data.num_classes)
+        own = own_source(settings, data.path)
         return ServerData(
             shape=data.shape,
             num_classes=data.num_classes,
             class_names=own.class_names,
             parts={"test": Examples(own.x_test, own.y_test)},
         )
-    divided = division(data, num_clients_of(settings), settings.seed)
+    divided = division(data, num_clients_of(settings), settings.seed, settings.task)
     source = divided.source
     parts = {}
     if len(rows := divided.split.holdout):
@@ -95,7 +154,61 @@ def server_data(settings: AnySettings) -> ServerData:
         num_classes=classes(data, source),
         class_names=source.class_names,
         parts=parts,
+        table=source.table,
     )
+
+
+def _of_tables(settings: AnySettings) -> ServerData:
+    """What the server knows where every site has a table: the format, and a table of its own."""
+    data = settings.data
+    form = agreed_format(
+        str(data.label_column),
+        features=data.feature_columns,
+        categories=data.categories,
+        classes=data.classes,
+        regression=settings.task == "regression",
+    )
+    parts = {}
+    if data.path:
+        own = own_source(settings, data.path)
+        parts["test"] = Examples(own.x_test, own.y_test)
+    return ServerData(
+        shape=(len(form.features),),
+        num_classes=len(form.classes),
+        class_names=form.classes or None,
+        parts=parts,
+        table=form,
+    )
+
+
+def with_facts(settings: AnySettings, known: ServerData) -> AnySettings:
+    """Return the settings with what they leave open and the server knows.
+
+    That is the number of classes, for a node's own file may lack some, what the columns of a table
+    mean, and what inputs are standardised by.
+    """
+    data = settings.data.model_copy(update={"num_classes": known.num_classes or None})
+    if known.standard is not None:
+        data = data.model_copy(update={"standard": known.standard})
+    if (form := known.table) is not None and data.source == "nodes":
+        data = agreed(data, form)
+    settings = settings.model_copy(update={"data": data})
+    if known.class_weights is None:
+        return settings
+    client = settings.client.model_copy(update={"class_weights": known.class_weights})
+    return settings.model_copy(update={"client": client})
+
+
+def agreed(data: DataSettings, form: TableFormat) -> DataSettings:
+    """Return the settings of data with all that a format says, for tables of others."""
+    categories = {c.name: c.categories for c in form.columns if c.categories is not None}
+    named = {
+        "label_column": form.label,
+        "feature_columns": tuple(column.name for column in form.columns),
+        "categories": categories,
+        "classes": form.classes or None,
+    }
+    return data.model_copy(update=named)
 
 
 def num_clients_of(settings: AnySettings) -> int:

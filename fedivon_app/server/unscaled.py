@@ -9,9 +9,9 @@ LARGE = 100.0  # and a scale: a network's first weights expect numbers of about 
 LOOKED_AT = 10_000  # examples at most
 
 REMEDY = (
-    "floats reach the network as they are, and no setting standardises them: before you write the "
-    "file, subtract from every feature its mean over the training examples and divide it by its "
-    "standard deviation (data.scaling is for pictures of bytes)"
+    "floats reach the network as they are: with data.standardise=true, the features of a table are "
+    "standardised by their mean and deviation over all clients (data.scaling is for pictures of "
+    "bytes)"
 )
 
 

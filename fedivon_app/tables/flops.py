@@ -17,8 +17,7 @@ from fedivon_app.core.settings import AnySettings
 from fedivon_app.datasets.loading import division
 from fedivon_app.datasets.node_data import Partition, partition_of
 from fedivon_app.methods import method
-from fedivon_app.server.begin_or_resume import with_classes
-from fedivon_app.server.setup import num_clients_of, prepare
+from fedivon_app.server.setup import num_clients_of, prepare, with_facts
 
 BILLION = 1e9
 FIRST_ROUND = 1
@@ -44,7 +43,7 @@ def gigaflops(settings: AnySettings, clients: int = 10) -> float:
 def _counts(settings: AnySettings, clients: int, folder: Path) -> Sequence[int]:
     """The operations of each of the drawn clients."""
     prepared = prepare(settings)
-    known = with_classes(settings, prepared.data.num_classes)
+    known = with_facts(settings, prepared.data)
     strategy = method(known.strategy).strategy(known, prepared.architecture)
     first = strategy.begin(prepared.flat.mean(), prepared.flat.buffers)
     everyone = range(num_clients_of(known))
@@ -62,7 +61,7 @@ def _counts(settings: AnySettings, clients: int, folder: Path) -> Sequence[int]:
 
 def _num_examples(settings: AnySettings) -> int:
     """The training examples of all clients."""
-    divided = division(settings.data, num_clients_of(settings), settings.seed)
+    divided = division(settings.data, num_clients_of(settings), settings.seed, settings.task)
     return sum(len(part) for part in divided.split.train)
 
 

@@ -102,7 +102,8 @@ def default_count(settings: AnySettings) -> int:
 
 def training_examples(settings: AnySettings) -> int:
     """Return how many training examples there are."""
-    return len(division(settings.data, num_clients_of(settings), settings.seed).source.y_train)
+    clients = num_clients_of(settings)
+    return len(division(settings.data, clients, settings.seed, settings.task).source.y_train)
 
 
 def _settings(asked: Asked, strategy: str, words: Sequence[str]) -> AnySettings:

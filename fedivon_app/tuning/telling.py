@@ -6,7 +6,7 @@ import re
 
 from fedivon_app.progress import Line, RunLines
 
-TEST_SCORES = re.compile(r"  (mean|mc): acc \S+ nll \S+ ece \S+")
+TEST_SCORES = re.compile(r"  (mean|mc): (acc|rmse) \S+ nll \S+ (ece|crps) \S+")
 
 
 class Telling:

@@ -74,7 +74,7 @@ def test_memory_bound_changes_the_chunks_and_not_the_result(name, shape, monkeyp
     seen = []
     run = module_under_test._probabilities
 
-    def watched(flat, weights, inputs, buffers):
+    def watched(flat, weights, inputs, buffers, likelihood):
         seen.append((len(weights), len(inputs)))
         return run(flat, weights, inputs, buffers)
 

@@ -162,7 +162,7 @@ def test_scores_are_chosen_by_import_path_beside_the_projects():
 @pytest.mark.parametrize(
     ("paths", "says"),
     [
-        (["margin"], "there is no score 'margin': choose from accuracy, brier, ece, nll"),
+        (["margin"], "there is no score 'margin': choose from accuracy, auprc, auroc, brier"),
         (["nowhere:MARGIN"], "score 'nowhere:MARGIN': there is no module 'nowhere' to import"),
         (["tests.core.test_scores:MARGINS"], "has no 'MARGINS'; did you mean MARGIN?"),
         (["tests.core.test_scores:NO_SCORE"], "is 3, but Score is needed"),

@@ -17,7 +17,7 @@ def flat_of(name: str, shape=(16, 16, 1), **options) -> Flat:
     return Flat(build(name, shape, 3, **options))
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "tokens"])
 def test_every_model_of_the_zoo_becomes_variational(name):
     shape = (32, 32, 3) if "cnn" in name else (16, 16, 1)
     flat = flat_of(name, shape)

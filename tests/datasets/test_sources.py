@@ -419,8 +419,10 @@ def test_inputs_scale_bytes_and_put_channels_first():
 
 def test_inputs_pass_floats_as_they_are_and_never_write_to_the_source(tmp_path, arrays):
     table = np.array([[0.5, -3.0]], np.float32)
-    for scaling in SCALINGS:
+    for scaling in SCALINGS[:3]:
         assert inputs(table, scaling).tolist() == [[0.5, -3.0]]
+    with pytest.raises(DataError, match="not whole numbers"):
+        inputs(table, "tokens")
     stored = load("npz", tmp_path, path=save(tmp_path / "own.npz", **arrays()))
     inputs(stored.x_train, "raw").zero_()
     assert np.array_equal(stored.x_train, arrays()["x_train"])

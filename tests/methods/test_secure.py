@@ -183,6 +183,19 @@ def test_of_a_single_client_nothing_leaves_in_the_clear(tmp_path):
     }
 
 
+def test_noisy_posteriors_can_be_summed_securely(tmp_path):
+    """Neither a loss nor anything else of a single private client is told."""
+    words = ["privacy.epsilon=8", "evaluation.clients_every=0", "run.client_state=run"]
+    grid = Losing(lose_two)
+    loop, records = run("fedivon", tmp_path, *SMALL, *words, SECURE, grid=grid, rounds=2)
+    assert [record["merged"] for record in records] == [True, True]
+    for record in records:
+        assert "train_loss" not in record
+        assert set(record["clients"][0]) == {"partition", "num_examples", "bytes"}
+    assert len(list((tmp_path / "clients").glob("partition-*/ledger/*.jsonl"))) == CLIENTS
+    assert loop.standing.payload.fault() is None
+
+
 def test_scores_of_all_clients_together_are_those_in_the_open(tmp_path):
     words = [*SMALL, "evaluation.clients_every=1", "evaluation.samples=2"]
     found = []

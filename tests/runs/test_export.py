@@ -78,6 +78,15 @@ def test_a_graph_that_takes_bytes_scales_them_as_in_training(tmp_path):
     assert list(outputs) == ["probabilities"] and facts["input"].startswith("bytes")
 
 
+def test_the_samples_of_a_graph_are_mirrored_where_those_of_the_model_are():
+    trained = trained_model(sets=["evaluation.antithetic=true"])
+    x = torch.rand(5, 1, 8, 8)
+    said, *_ = ensemble(trained, 4)(x)
+    np.testing.assert_allclose(said, trained.predict(x, 4, trained.settings.seed).mean, atol=2e-6)
+    usual, *_ = ensemble(trained_model(), 4)(x)
+    assert np.abs(said - usual).max() > 1e-3
+
+
 def test_tensors_keep_their_names_in_every_format(tmp_path):
     onnx = pytest.importorskip("onnx")
     trained = trained_model("resnet", (8, 8, 3))

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 from fedivon_app.core.compose import compose
 from fedivon_app.core.errors import DataError, SettingsError
@@ -168,7 +169,9 @@ def test_pictures_are_resized_and_their_channels_matched():
 def test_the_same_device_form_as_in_training(run):
     """`Trained.inputs` scales pixels as the clients do."""
     source = load("digits")
-    expected, _ = tensors(source.x_test[:3], source.y_test[:3], run.settings.data.scaling, "cpu")
+    expected, _ = tensors(
+        source.x_test[:3], source.y_test[:3], run.settings.data.scaling, torch.device("cpu")
+    )
     np.testing.assert_array_equal(Trained.open(run).inputs(source.x_test[:3]), expected)
 
 

@@ -75,7 +75,7 @@ def equal(one, other):
 
 def accuracy(settings, prepared, payload):
     test = prepared.data.parts["test"]
-    images, labels = tensors(test.x, test.y, settings.data.scaling, "cpu")
+    images, labels = tensors(test.x, test.y, settings.data.scaling, torch.device("cpu"))
     probabilities = predict_mean(prepared.flat, payload.posterior, images)
     return classification(probabilities, labels.numpy())["accuracy"]
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.strategies.history import History, Sketch, cosine
+from fedivon_app.strategies.history import Claim, History, Sketch, cosine
 from fedivon_app.strategies.standing import Standing
 
 CLIENTS = 12
@@ -71,7 +71,9 @@ def test_nobody_honest_is_in_doubt_however_different_the_data(seed):
 
 
 def test_a_claim_of_precision_far_from_all_others_is_doubted_at_once():
-    claims = dict.fromkeys(range(CLIENTS), 0.1) | {4: 7.0, 5: -4.0}
+    claims = dict.fromkeys(range(CLIENTS), Claim(0.1))
+    claims |= {4: Claim(7.0), 5: Claim(-4.0)}
+    claims |= {6: Claim(4.0, allowance=3.0), 8: Claim(0.1, allowance=6.0)}  # these have more data
     doubts = answers(None, rounds=1, liars=(), claims=claims).doubts()
     assert {k: doubt.what for k, doubt in doubts.items()} == dict.fromkeys(
         (4, 5), "claim of precision"

@@ -32,6 +32,6 @@ def test_every_picture_is_on_the_page(tool):
 
 
 def test_a_steeper_loss_has_a_narrower_posterior(tool):
-    right = tool["posterior"](steps=500).axes[1]
+    right = tool["posterior"](steps=1500).axes[1]
     first, second = (float(text.get_text().split()[1]) for text in right.get_legend().get_texts())
     assert 0 < first < second / 2

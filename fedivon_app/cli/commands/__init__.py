@@ -26,7 +26,7 @@ COMMANDS = {
     "report": "Writes a page about each run.",
     "compare": "Writes a page that compares runs.",
     "uncertainty": "Measures how certain a model is, on known and unknown data.",
-    "predict": "Classifies images and says how certain the model is.",
+    "predict": "Predicts for images and tables, and says how sure it is.",
     "export": "Writes a model as ONNX, torch or safetensors.",
     "personalise": "Fits a personal model to your own data.",
     "clients": "Scores a run's personal models again, client by client.",

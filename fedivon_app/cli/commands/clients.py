@@ -11,11 +11,10 @@ from typing import Any
 
 from fedivon_app.cli.parser import add_run
 from fedivon_app.cli.tables import MISSING, heading_of, layout
-from fedivon_app.core.scores import SCORES
+from fedivon_app.core.scores import headline
 from fedivon_app.runs.folder import Run
 from fedivon_app.runs.personalise import score_again
 
-ACCURACY = SCORES["accuracy"]
 OVER_CLIENTS = {  # how accuracies spread over the clients, and what the table calls it
     "mean": "mean",
     "weighted": "by size",
@@ -44,13 +43,15 @@ def clients_table(scored: Mapping[str, Mapping[str, Any]]) -> str:
     by_client = [
         {client["partition"]: client for client in part["by_client"]} for part in models.values()
     ]
-    rows = [["client", "examples", *(f"{model} {heading_of(ACCURACY)}" for model in models)]]
+    first = next(client for clients in by_client for client in clients.values())
+    shown = headline(first)
+    rows = [["client", "examples", *(f"{model} {heading_of(shown)}" for model in models)]]
     for partition in sorted({partition for clients in by_client for partition in clients}):
         held = [clients.get(partition) for clients in by_client]
         size = next(client["num_train"] for client in held if client)
-        cells = [ACCURACY.text(client["accuracy"]) if client else MISSING for client in held]
+        cells = [shown.text(client[shown.name]) if client else MISSING for client in held]
         rows.append([str(partition), str(size), *cells])
     for name, words in OVER_CLIENTS.items():
         values = [part["over_clients"]["mean"][name] for part in models.values()]
-        rows.append([words, "", *(ACCURACY.text(value) for value in values)])
+        rows.append([words, "", *(shown.text(value) for value in values)])
     return layout(rows, words=1)

@@ -1,7 +1,8 @@
 """Splits an experiment's data into one file per site.
 
 The files DIR/NAME/site.npz, split by the experiment's partition rule, are for trying out a
-deployment in which every node has its own file. Existing files are kept.
+deployment in which every node has its own file. A table is split by data.client_column, into
+DIR/NAME/site.csv. Existing files are kept.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a name in conf/experiment that the data should fit",
     )
     add_overrides(parser)
-    parser.add_argument("--data", type=given_path, metavar="FILE", help="the site's .npz file")
+    parser.add_argument("--data", type=given_path, metavar="FILE", help="the site's file")
     parser.add_argument(
         "--keys",
         type=given_path,
@@ -77,4 +77,9 @@ def _wanted(options: argparse.Namespace) -> Wanted | None:
 
     settings = compose(settings_of, options.experiment, overrides=options.set)
     known = server_data(settings)
-    return Wanted(options.experiment, known.shape, known.num_classes)
+    return Wanted(
+        experiment=options.experiment,
+        shape=known.shape,
+        num_classes=known.num_classes,
+        settings=settings,
+    )

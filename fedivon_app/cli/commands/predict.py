@@ -1,7 +1,8 @@
-"""Classifies images and says how certain the model is.
+"""Predicts for images and tables, and says how sure it is.
 
-Images can be in any format that Pillow reads; they are converted to the model's channels and
-resized (bilinear) to its height and width. An .npz file holds the inputs in an array x or x_test.
+A table is a .csv, .parquet or .feather file with the columns that the model was trained on. Images
+can be in any format that Pillow reads; they are converted to the model's channels and resized
+(bilinear) to its height and width. An .npz file holds the inputs in an array x or x_test.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from fedivon_app.runs.folder import Run
 from fedivon_app.runs.predictions import predictions
 from fedivon_app.runs.trained_model import Trained
 
+VALUES = ("value", "low", "high", "deviation", "epistemic")  # of what is said of a number
 SAMPLES = 64  # by which a posterior predicts unless told otherwise
 NUMBERS = ("probability", "entropy", "epistemic")  # of what is said of a picture
 
@@ -36,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         type=given_path,
         metavar="FILE",
-        help="an image, a folder of images, or an .npz file",
+        help="an image, a folder of images, a table, or an .npz file",
     )
     parser.add_argument(
         "--samples",
@@ -80,7 +82,9 @@ def run(options: argparse.Namespace) -> int:
             rows.append(prediction_row(near(Path(one.name)), one.said))
     if rows:
         more = ["set"] if sets else []
-        print(layout([["file", "class", *NUMBERS, *more], *rows], words=2))
+        number = trained.settings.task == "regression"
+        head = ["file", *VALUES] if number else ["file", "class", *NUMBERS, *more]
+        print(layout([head, *rows], words=1 if number else 2))
     if sets:
         told = sys.stderr if options.json else sys.stdout
         print(("" if options.json else "\n") + coverage_text(sets), file=told)
@@ -88,7 +92,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 def prediction_row(name: str, said: Mapping[str, Any]) -> list[str]:
-    """Return the cells of a picture: its class, unless the model abstains, and how sure that is."""
+    """Return the cells of a picture: its class, unless the model abstains, and how sure that is.
+
+    Of a number they are its value, an interval of 90 % and how sure that is.
+    """
+    if "value" in said:
+        return [name, *(f"{said[key]:.5g}" for key in VALUES)]
     what = "abstains" if said["abstained"] else str(said["class"])
     numbers = [f"{said[key]:.4f}" for key in NUMBERS]
     among = [", ".join(map(str, said["set"])) or "none"] if "set" in said else []

@@ -6,12 +6,13 @@ Writes RUN/uncertainty.json and the run's page.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fedivon_app.cli.parser import add_checkpoint, add_run, add_samples
 from fedivon_app.cli.paths import given_path
-from fedivon_app.cli.tables import MISSING, WAYS, ScoredRow, scores_table, way_of
+from fedivon_app.cli.tables import MISSING, WAYS, ScoredRow, layout, scores_table, way_of
+from fedivon_app.core.scores import MORE_SCORES
 from fedivon_app.progress import Line
 from fedivon_app.report.pages import write_report
 from fedivon_app.runs.folder import Run
@@ -49,6 +50,8 @@ def run(options: argparse.Namespace) -> int:
             show=lambda step: line.change("judging the model", step),
         )
         line.say(uncertainty_table(result, one.settings.evaluation.scores) + "\n")
+        if table := class_table(result):
+            line.say(table + "\n")
         line.change("drawing", "the run's page")
         page = write_report(one)
     print(page)
@@ -71,3 +74,18 @@ def uncertainty_table(result: Mapping[str, Any], own: Iterable[str] = ()) -> str
         model = way_of(way, values.get("samples"))
         rows.append(ScoredRow([model], [values["scores"]], rest=cells))
     return scores_table(["model"], rows, rest=[f"AUROC {kind}" for kind in kinds], own=own)
+
+
+def class_table(result: Mapping[str, Any]) -> str:
+    """Return a table of the scores of each class, of the best way of predicting; else nothing."""
+    judged = [values for way in WAYS if (values := result["ways"].get(way))]
+    scores: Mapping[str, Sequence[float | None]] = judged[-1].get("by_class") or {}
+    if not scores:
+        return ""
+    size = len(next(iter(scores.values())))
+    names = result.get("class_names") or [str(number) for number in range(size)]
+    rows = [["class", *(MORE_SCORES[name].label for name in scores)]]
+    for number, name in enumerate(names):
+        values = [values[number] for values in scores.values()]
+        rows.append([name, *(MISSING if value is None else f"{value:.4f}" for value in values)])
+    return layout(rows, words=1)

@@ -40,7 +40,7 @@ class Session(Value):
 
     run: str
     round: int
-    what: Literal["train", "evaluate"]
+    what: Literal["train", "evaluate", "columns"]
 
     @property
     def label(self) -> bytes:
@@ -48,6 +48,8 @@ class Session(Value):
         return f"fedivon secure aggregation 1, {self.what} {self.round} of {self.run}".encode()
 
     def __str__(self) -> str:
+        if self.what == "columns":
+            return "the sums of the columns"
         return f"{'training' if self.what == 'train' else 'scoring'} in round {self.round}"
 
 

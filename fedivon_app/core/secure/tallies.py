@@ -7,9 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from fedivon_app.core.client_scores import PLACES, Tallies
-from fedivon_app.core.metrics import NUM_BINS, OWN, SUMMED, Tally
+from fedivon_app.core.metrics import NUM_BINS, Tally
 from fedivon_app.core.scores import Score
 from fedivon_app.core.secure.fixed_point import Layout, Slot
+from fedivon_app.core.tally import OWN
 
 WAYS = ("mean", "mc")
 _WHOLE = ("count", "correct", "bin_count", "bin_correct")  # numbers of examples
@@ -19,7 +20,7 @@ _BOUND = 2.0**40
 def sizes_of(scores: Mapping[str, Score], num_classes: int | None) -> dict[str, int]:
     """Return how many numbers each field of a tally has, those of further scores included."""
     classes = num_classes or 2
-    found = {name: NUM_BINS if name.startswith("bin_") else 1 for name in SUMMED}
+    found = {name: NUM_BINS if name.startswith("bin_") else 1 for name in Tally.SUMMED}
     probabilities = np.full((1, classes), 1 / classes)
     for name, score in scores.items():
         if score.sums is not None:
@@ -61,9 +62,9 @@ def read(sums: Mapping[str, np.ndarray], sizes: Mapping[str, int]) -> Tallies:
             if values["count"][0] > 0:
                 told: dict[str, float | list[float]] = {}
                 for name, value in values.items():
-                    if name in SUMMED:
+                    if name in Tally.SUMMED:
                         value = np.maximum(value, 0.0)  # a zero may come back as -1e-7
-                    whole = name in SUMMED and sizes[name] == 1
+                    whole = name in Tally.SUMMED and sizes[name] == 1
                     told[name] = float(value[0]) if whole else value.tolist()
                 found.setdefault(who, {})[way] = Tally.from_dict(told)
     return found

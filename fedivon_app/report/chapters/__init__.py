@@ -10,8 +10,10 @@ from collections.abc import Callable
 
 from fedivon_app.report.chapters import (
     attacks,
+    by_class,
     calibration,
     clients,
+    coverage,
     crossing,
     detection,
     learning,
@@ -32,6 +34,8 @@ CHAPTERS: tuple[Callable[[PageView], Chapter | None], ...] = (
     scores.chapter,
     learning.chapter,
     calibration.chapter,
+    coverage.chapter,
+    by_class.chapter,
     retention.chapter,
     detection.chapter,
     unassessed.chapter,

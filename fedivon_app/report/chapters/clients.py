@@ -112,7 +112,23 @@ def _finite(values: Mapping[int, float]) -> dict[int, float]:
     return {key: value for key, value in values.items() if np.isfinite(value)}
 
 
+def _errors(results: RunResults) -> ByClient:
+    scored = results.last_clients("gm")
+    values = {
+        client["partition"]: number(client.get("rmse")) for client in scored.get("by_client") or ()
+    }
+    return ByClient(_finite(values), number((scored.get("mean") or {}).get("rmse")))
+
+
 FIGURES = (
+    ClientFigure(
+        name="rmse",
+        title="RMSE by client",
+        axis="RMSE",
+        level="all clients together",
+        note="RMSE: the global model's on each client's own test part, before the client trains.",
+        read=_errors,
+    ),
     ClientFigure(
         name="accuracy",
         title="Accuracy by client",

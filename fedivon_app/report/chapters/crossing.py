@@ -83,7 +83,8 @@ def _central(group: Group) -> list[float]:
 
 def _over_clients(group: Group, whose: str) -> list[float]:
     spreads = [run.last_clients(whose).get("over_clients") or {} for run in group.results]
-    return _numbers([(spread.get("mean") or {}).get("mean") for spread in spreads])
+    ways = [spread.get("mean") or {} for spread in spreads]
+    return _numbers([way.get("mean") for way in ways if "score" not in way])
 
 
 def _elsewhere(group: Group) -> bool:

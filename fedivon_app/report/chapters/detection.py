@@ -19,7 +19,7 @@ SURE_HEAD = "90 % sure, in / out"
 def chapter(view: PageView) -> Chapter | None:
     """Draw histograms of the uncertainties, and write a table of the areas under the ROC curves."""
     drawn = []
-    for kind, word in UNCERTAINTIES.items():
+    for kind, word in (UNCERTAINTIES | {"deviation": "Deviation"}).items():
         if rows := [shares for one in view.assessed if (shares := _shares(one, kind))]:
             figure = plots.ridges(word, word.lower(), rows)
             drawn.append(view.pictures(f"histogram-{kind}", figure, f"{word}, histogram"))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from fedivon_app.core.scores import SCORES
+from fedivon_app.core.scores import NUMBER_SCORES, SCORES, Score, headline
 from fedivon_app.report import html, plots
 from fedivon_app.report.grouping import Group
 from fedivon_app.report.html import NOTHING, Cell, Chapter
@@ -17,16 +17,18 @@ from fedivon_app.report.view import PageView
 
 MODELS = {"pm": "PM, after local training", "gm": "GM, before local training"}
 SPREADS = {
-    "mean": "Mean over clients %",
-    "weighted": "By data size %",
+    "mean": "Mean over clients",
+    "weighted": "By data size",
     "std": "Std",
-    "worst_decile": "Worst tenth %",
+    "worst_decile": "Worst tenth",
 }
+# What says how well a model is calibrated, beside the score by which clients are compared.
+CALIBRATION = {"accuracy": SCORES["ece"], "rmse": NUMBER_SCORES["coverage_error"]}
 FIRST = 2  # the column of the first number
 NOTE = (
     "Every client's models on its own test part, at their means, when it was last scored. Mean, "
-    "standard deviation and the mean of the worst tenth count every client once; ECE is of all "
-    "clients' examples together."
+    "standard deviation and the mean of the worst tenth count every client once; calibration is of "
+    "all clients' examples together."
 )
 
 Point = tuple[float, float]
@@ -37,14 +39,16 @@ def chapter(view: PageView) -> Chapter | None:
     if not any(run.last_clients("pm") for run in view.results):
         return None
     figures = []
+    score = _score(view)
+    axis = "accuracy %" if score.percent else score.label
     for name, title, x, pairs in (
-        ("personal-by-client", "PM against GM, by client", "GM accuracy %", _models),
+        ("personal-by-client", "PM against GM, by client", f"GM {axis}", _models),
         ("personal-by-size", "PM against local data", "training examples", _sizes),
     ):
         if clouds := _clouds(view, pairs):
             by_size = pairs is _sizes
             figure = plots.scatter(
-                title, x, "PM accuracy %", clouds, diagonal=not by_size, log=by_size
+                title, x, f"PM {axis}", clouds, diagonal=not by_size, log=by_size
             )
             figures.append(_picture(view, name, figure, title))
     legend = html.legend([group.key for group in view.groups])
@@ -58,17 +62,27 @@ def _picture(view: PageView, name: str, figure: Figure, title: str) -> str:
 
 
 def _table(view: PageView) -> str:
-    rows = [row for group in view.groups for row in _rows(group)]
+    score = _score(view)
+    rows = [row for group in view.groups for row in _rows(group, score)]
     alike = [row[1].text for row in rows]
     for column, name in enumerate(SPREADS, FIRST):
-        rows = html.mark_best(rows, column, high=name != "std", alike=alike)
-    heads = ["Group", "Model", *SPREADS.values(), "ECE", "Clients"]
+        high = name != "std" and score.higher_is_better
+        rows = html.mark_best(rows, column, high=high, alike=alike)
+    unit = " %" if score.percent else ""
+    spreads = [f"{text}{unit if name != 'std' else ''}" for name, text in SPREADS.items()]
+    heads = ["Group", "Model", *spreads, CALIBRATION[score.name].label, "Clients"]
     first = 1 if len(view.groups) == 1 else 0
     return html.table(heads[first:], [row[first:] for row in rows], FIRST - first)
 
 
-def _rows(group: Group) -> list[list[Cell]]:
-    accuracy = SCORES["accuracy"]
+def _score(view: PageView) -> Score:
+    """The score by which clients are compared."""
+    scored = [run.last_clients("pm").get("mean") or {} for run in view.results]
+    return headline(next((one for one in scored if one), {}))
+
+
+def _rows(group: Group, accuracy: Score) -> list[list[Cell]]:
+    calibration = CALIBRATION[accuracy.name]
     rows = []
     for whose, words in MODELS.items():
         scored = [found for run in group.results if (found := run.last_clients(whose))]
@@ -84,8 +98,8 @@ def _rows(group: Group) -> list[list[Cell]]:
             for name in SPREADS
         ]
         ece = html.score_cell(
-            [number((one.get("mean") or {}).get("ece")) for one in scored],
-            digits=SCORES["ece"].digits,
+            [number((one.get("mean") or {}).get(calibration.name)) for one in scored],
+            digits=calibration.digits,
         )
         rows.append([Cell(group.label), Cell(words), *cells, ece, _clients(spreads)])
     return rows
@@ -118,14 +132,19 @@ def _models(results: RunResults) -> list[Point]:
 
 def _accuracies(results: RunResults, whose: str) -> dict[int, float]:
     return {
-        client["partition"]: 100 * number(client.get("accuracy"))
+        client["partition"]: _shown(client)
         for client in results.last_clients(whose).get("by_client") or ()
     }
 
 
+def _shown(client: Mapping[str, object]) -> float:
+    score = headline(client)
+    return (100 if score.percent else 1) * number(client.get(score.name))
+
+
 def _sizes(results: RunResults) -> list[Point]:
     return [
-        (float(client["num_train"]), 100 * number(client.get("accuracy")))
+        (float(client["num_train"]), _shown(client))
         for client in results.last_clients("pm").get("by_client") or ()
         if client.get("num_train")
     ]
