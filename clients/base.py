@@ -493,6 +493,7 @@ class PosteriorClient(NumPyClient, Generic[C, M]):
                 "num-test": 0,
                 "shape": list(source.shape),
                 "num-classes": classes(self.settings.data, source),
+                "frozen": frozen_digest(self.flat.module),
             }
         num_train = len(self.partition.train)
         return {

@@ -140,7 +140,13 @@ class PrivateSteps:
 
 
 def check_hides_examples(flat: Flat) -> None:
-    """Complain by name of layers that mix examples, as batch norm does."""
+    """Complain by name of layers that mix examples, as batch norm does, and of frozen weights."""
+    for name, parameter in flat.module.named_parameters():
+        if not parameter.requires_grad:
+            raise SettingsError(
+                f"privacy.epsilon is set, and the model's weights {name} are frozen: private "
+                "gradients are made for networks that learn all of their weights"
+            )
     for name, module in flat.module.named_modules():
         if isinstance(module, _NormBase):
             raise SettingsError(

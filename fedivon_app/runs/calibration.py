@@ -74,6 +74,10 @@ def calibration_of(run: Run, trained: Trained, samples: int | None = None) -> Ca
     here, the same computed anew. `samples` is None for the number that the clients used.
     """
     settings = trained.settings
+    if settings.task == "regression":
+        raise SettingsError(
+            f"{run.folder}: its model predicts numbers, and prediction sets are sets of classes"
+        )
     drawn = has_samples(trained.flat, trained.payload.posterior)
     wanted = settings.evaluation.samples if samples is None else samples
     wanted = wanted if drawn else 0

@@ -133,6 +133,7 @@ SENT = {
             "num-test",  # 0
             "shape",
             "num-classes",  # of the settings or the common source
+            "frozen",  # the digest of what the network does not learn
         }
     },
     "train": {"posterior": {"mean", "precision"}, "metrics": {"num-examples", "epsilon", "noise"}},

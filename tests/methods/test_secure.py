@@ -180,7 +180,21 @@ def test_of_a_single_client_nothing_leaves_in_the_clear(tmp_path):
         "num-test",
         "shape",
         "num-classes",
+        "frozen",
     }
+
+
+def test_noisy_posteriors_can_be_summed_securely(tmp_path):
+    """Neither a loss nor anything else of a single private client is told."""
+    words = ["privacy.epsilon=8", "evaluation.clients_every=0", "run.client_state=run"]
+    grid = Losing(lose_two)
+    loop, records = run("fedivon", tmp_path, *SMALL, *words, SECURE, grid=grid, rounds=2)
+    assert [record["merged"] for record in records] == [True, True]
+    for record in records:
+        assert "train_loss" not in record
+        assert set(record["clients"][0]) == {"partition", "num_examples", "bytes"}
+    assert len(list((tmp_path / "clients").glob("partition-*/ledger/*.jsonl"))) == CLIENTS
+    assert loop.standing.payload.fault() is None
 
 
 def test_scores_of_all_clients_together_are_those_in_the_open(tmp_path):
@@ -254,13 +268,13 @@ def test_a_client_refuses_a_cohort_below_its_minimum_and_any_run_in_the_open(tmp
         context.node_config["smallest-cohort"] = CLIENTS
     _, records = run("fedivon", tmp_path, *SMALL, SECURE, grid=grid, rounds=1)
     assert records[0]["merged"]
-    grid = Losing()
-    grid.contexts[100].node_config["smallest-cohort"] = CLIENTS + 1
+    grid = Losing(lambda what, number, partition: what == "keys" and partition == 3)
+    grid.contexts[100].node_config["smallest-cohort"] = CLIENTS
     _, records = run("fedivon", tmp_path / "one", *SMALL, SECURE, grid=grid, rounds=1)
-    (dropped,) = records[0]["dropped"]
-    assert "a sum over 7 sites, and this site takes part with at least 8" in dropped["reason"]
-    assert len(records[0]["clients"]) == CLIENTS - 1
-    with pytest.raises(RunError, match="partition 0: this site takes part in sums over at least 8"):
+    reasons = {one["partition"]: one["reason"] for one in records[0]["dropped"]}
+    assert "a sum over 6 sites, and this site takes part with at least 7" in reasons[0]
+    assert set(reasons) == {0, 3} and len(records[0]["clients"]) == CLIENTS - 2
+    with pytest.raises(RunError, match="partition 0: this site takes part in sums over at least 7"):
         run("fedivon", tmp_path / "open", *SMALL, grid=grid, rounds=1)
     grid.contexts[100].node_config["smallest-cohort"] = 2
     _, records = run("fedivon", tmp_path / "two", *SMALL, SECURE, grid=grid, rounds=1)

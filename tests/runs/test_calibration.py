@@ -1,6 +1,7 @@
 """What clients tell for prediction sets is what their data give, and holds for one model only."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -97,3 +98,11 @@ def test_a_damaged_file_is_told(tmp_path):
         run.write(CALIBRATION, text)
         with pytest.raises(SettingsError, match=why):
             Calibration.read(run)
+
+
+def test_a_model_of_numbers_has_no_sets(tmp_path):
+    run = make_run(tmp_path)
+    trained = Trained.open(run)
+    numbers = replace(trained, settings=run.settings.model_copy(update={"task": "regression"}))
+    with pytest.raises(SettingsError, match="prediction sets are sets of classes"):
+        calibration_of(run, numbers)

@@ -12,6 +12,7 @@ from tests.clients.helpers import client_of, instructions
 from tests.second_device import device
 from tests.second_device.places import HERE, THERE, placed
 
+PRIVATE = ["privacy.epsilon=8", "evaluation.personal=false", "evaluation.clients_every=0"]
 MORE = {  # settings that no golden run has, and that keep or move tensors of their own
     "fedavg, kept Adam": ["client.optimizer_state=kept", "client.clip_norm=1"],
     "fedavg, kept SGD": [
@@ -51,6 +52,15 @@ def test_a_run_gives_the_numbers_that_it_gives_on_the_cpu(case, monkeypatch):
             assert there == pytest.approx(here, rel=1e-5, abs=1e-7), path
         else:
             assert there == here, path
+
+
+@pytest.mark.parametrize("name", ["fedivon", "fedavg"])
+def test_a_private_run_is_made_there(name):
+    """Its noise comes from the operating system, so that no two runs have the same numbers."""
+    with placed(THERE):
+        records = golden.run(name, *PRIVATE)
+    assert len(records) >= 2 and len(records[-1]["clients"]) == 3
+    assert not any(record.get("dropped") for record in records)
 
 
 @pytest.mark.parametrize("name", METHODS)
