@@ -12,6 +12,8 @@ from __future__ import annotations
 import json
 import sys
 from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from unittest import mock
 
 import torch
@@ -94,8 +96,9 @@ def _bounded(name: str, settings_json: str) -> list[str]:
     strategy = method(name).strategy(settings, prepared.architecture)
     first = strategy.begin(prepared.flat.mean(), prepared.flat.buffers)
     records = Records()
-    loop = Rounds(strategy, first)
-    loop.start(InProcess(settings.data.clients), loop.arrays(), 2, observer=records)
+    with TemporaryDirectory() as folder:
+        loop = Rounds(strategy, first, run_folder=Path(folder))
+        loop.start(InProcess(settings.data.clients), loop.arrays(), 2, observer=records)
     found = []
     for record in records.records:
         found += [f"{c['partition']} {c['bounded']}" for c in record["clients"] if "bounded" in c]

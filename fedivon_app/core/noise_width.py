@@ -30,8 +30,10 @@ def with_noise_width(
     that are not those of plain steps, as Adam's.
     """
     privacy = settings.privacy
+    if not (privacy.is_private and privacy.noise_in_posterior):
+        return payload
     moves = settings.client.moved_by(payload.posterior)
-    if not (privacy.is_private and privacy.noise_in_posterior) or moves is None:
+    if moves is None:
         return payload
     walked = walk(list(records)) * moves.astype(np.float64) ** 2
     if not np.any(walked):

@@ -45,8 +45,8 @@ class QuadraticTask(Task):
 class Quadratic:
     """What a client has whose tasks are such."""
 
-    def task(self, told, memory=None):
-        task = super().task(told, memory)
+    def task(self, told, memory=None, plan=None):
+        task = super().task(told, memory, plan)
         return QuadraticTask(**vars(task), flat=self.flat, number=self.partition.number)
 
 

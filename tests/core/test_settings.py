@@ -279,6 +279,10 @@ def test_every_complaint_has_a_line_of_its_own(conf):
 @pytest.mark.parametrize("experiment", sorted(p.stem for p in (CONF / "experiment").glob("*.yaml")))
 @pytest.mark.parametrize("strategy", METHODS)
 def test_every_shipped_experiment_composes_with_every_method(experiment, strategy):
+    if compose(settings_of, experiment).privacy.is_private and not METHODS[strategy].private:
+        with pytest.raises(SettingsError, match="differential privacy is for"):
+            compose(settings_of, experiment, strategy)
+        return
     settings = compose(settings_of, experiment, strategy)
     assert isinstance(settings, Settings)
     again = type(settings).model_validate(

@@ -62,6 +62,7 @@ def rounds_of(folder, standing=None, name="fedivon", **more):
     prepared = prepare(settings)
     strategy = method(name).strategy(settings, prepared.architecture)
     first = strategy.begin(prepared.flat.mean(), prepared.flat.buffers)
+    folder.mkdir(exist_ok=True)
     return Rounds(strategy, first, standing=standing, run_folder=folder)
 
 

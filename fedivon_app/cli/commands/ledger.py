@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
         ledger = Ledger(options.folder, ledger.limit)
     accounts = ledger.accounts()
     if not accounts:
-        print(f"nothing was released: there is no ledger in {ledger.folder}")
+        print(f"nothing was released: {ledger.folder} has no ledger yet")
         return 0
     delta = options.delta or ledger.limit.delta
     if options.sum:
