@@ -123,8 +123,11 @@ def test_secure_sums_are_those_in_the_open_in_both_engines(federation, tmp_path)
         plain = made(inline, "plain")
         mine = made(inline, "inline", secure)
     flowers = made(federation, "flower", secure)
-    assert numbers(flowers) == numbers(mine)
     (record,) = numbers(flowers)
+    (other,) = numbers(mine)
+    for each in (record, other):  # the questions name the run, which has another name in each
+        assert each["secure"].pop("bytes") < 8000
+    assert record == other
     assert len(record["clients"]) == 4 and record["merged"] and not record["dropped"]
     found, expected = (
         Run.load(folder / "checkpoint" / "round-000001").payload.posterior

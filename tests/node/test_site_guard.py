@@ -30,12 +30,12 @@ class Site:
         text = f"bundles = {json.dumps(list(bundles))}\nsigners = {json.dumps(list(signers))}\n"
         (self.folder / "trust.toml").write_text(text)
 
-    def refusal(self, code=CODE, signature="", run=1, settings=None, **node):
+    def refusal(self, code=CODE, signature="", run=1, settings=None, kind="train", **node):
         node = {
             "state-path": str(self.folder),
             "trust-path": str(self.folder / "trust.toml"),
         } | node
-        asked = Asked(run=run, bundle="abc", kind="train", settings=settings)
+        asked = Asked(run=run, bundle="abc", kind=kind, settings=settings)
         return SiteGuard(node).refusal(asked, code, {"signature": signature})
 
     def signature(self, code=CODE, days=7.0):
@@ -100,6 +100,8 @@ def test_limits_are_for_settings_that_came(site):
     site.trusts(bundles=[HASH])
     limit = {"largest-epsilon": 2.0}
     assert "no settings" in site.refusal(**limit)
+    assert site.refusal(kind="query", **limit) == ""  # as of keys and shares for a secure sum
+    assert "is not private" in site.refusal(kind="query", settings={"privacy": {}}, **limit)
     assert "is not private" in site.refusal(settings={"strategy": "fedavg"}, **limit)
     assert site.refusal(settings={"privacy": {"epsilon": 1.0, "delta": 1e-6}}, **limit) == ""
 
