@@ -176,9 +176,8 @@ def _last_round(results: RunResults, status: RunStatus) -> str:
     ]
     if not last.get("merged", True):
         told.append("too few to merge, so that the model stayed as it was")
-    privacy = last.get("privacy") or {}
-    if isinstance(privacy, dict) and "epsilon" in privacy:
-        told.append(f"epsilon {number(privacy['epsilon']):.3g}")
+    if spent := [number(c["epsilon"]) for c in last.get("clients") or () if "epsilon" in c]:
+        told.append(f"epsilon so far at most {max(spent):.3g}")
     return ", ".join(told) + "."
 
 

@@ -77,6 +77,14 @@ def test_the_page_says_who_is_there_who_was_dropped_and_how_long_it_takes(run):
     assert "clinic-1" in first  # those whose replies were dropped come first
 
 
+def test_a_private_run_says_what_it_has_spent(run):
+    private = record(3)
+    for spent, client in enumerate(private["clients"], start=1):
+        client["epsilon"] = spent / 2
+    run.append(private)
+    assert f"epsilon so far at most {len(private['clients']) / 2:.3g}." in live_page(run)
+
+
 def test_a_run_without_rounds_and_one_that_has_ended_have_pages(tmp_path):
     begun = make_run(tmp_path / "a", 0, status=None)
     assert "waits for its clients" in live_page(begun)
