@@ -168,6 +168,12 @@ class Run:
     def _trained(self) -> Trained:
         return Trained.open(self._record, self.checkpoint)
 
+    @property
+    def class_names(self) -> list[str] | None:
+        """Return the names of the classes by their numbers, or None if they have none."""
+        names = self._trained.class_names
+        return None if names is None else list(names)
+
     def model(self) -> nn.Module:
         """Return the network at the mean of the posterior, ready to predict."""
         trained = Trained.open(self._record, self.checkpoint)
