@@ -20,7 +20,7 @@ from torch import Tensor
 
 from fedivon_app.core.errors import RunError, SettingsError
 from fedivon_app.core.files import write_bytes
-from fedivon_app.runs.graph import OUTPUTS, ensemble, example_inputs
+from fedivon_app.runs.graph import OUTPUTS, ensemble, example_inputs, standardises
 from fedivon_app.runs.trained_model import Trained
 
 NEEDED = ("onnx", "onnxscript", "onnxruntime")  # by ONNX: the extra `export`
@@ -67,6 +67,8 @@ def facts(trained: Trained, samples: int, bytes_in: bool = False) -> dict[str, s
     """Return what a reader of the file must know, as texts by name."""
     settings = trained.settings
     given = "bytes, N x H x W x C" if bytes_in else "as the network takes it"
+    if standardises(trained):
+        given = "rows as the table has them, N x D"
     return {
         "experiment": settings.experiment,
         "strategy": settings.strategy,
@@ -184,7 +186,7 @@ def _difference(trained: Trained, says: Says, samples: int, bytes_in: bool) -> f
     largest = 0.0
     for count in CHECKED:
         x = example_inputs(trained, count, bytes_in=bytes_in)
-        inputs = trained.inputs(x.numpy()) if bytes_in else x
+        inputs = trained.inputs(x.numpy()) if bytes_in or standardises(trained) else x
         seed = trained.settings.seed
         moments = trained.predict(inputs.to(trained.flat.vector.device), samples, seed)
         expected = [moments.mean, moments.uncertainty()["epistemic"]]

@@ -20,6 +20,7 @@ from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.flat import Flat
 from fedivon_app.core.network import new_network
 from fedivon_app.core.predict import has_samples, sampled_weights
+from fedivon_app.core.standardise import Standard
 from fedivon_app.runs.trained_model import Trained
 
 OUTPUTS = ("probabilities", "epistemic")
@@ -38,10 +39,30 @@ class Scaled(nn.Module):
         return pictures.float().movedim(-1, 1) / self.divisor - self.offset
 
 
-class Ensemble(nn.Module):
-    """Networks of one architecture, whose class probabilities are averaged."""
+class Standardised(nn.Module):
+    """Rows of a table, (N, D), as a network takes them; see core/standardise.py."""
 
-    def __init__(self, networks: dict[str, nn.Module], scaled: Scaled | None = None):
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, standard: Standard):
+        super().__init__()
+        self.register_buffer("mean", torch.tensor(standard.mean, dtype=torch.float64))
+        self.register_buffer("deviation", torch.tensor(standard.deviation, dtype=torch.float64))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Return the rows in units of deviation from the mean, which stands for missing values."""
+        centred = (rows.double() - self.mean) / self.deviation
+        return torch.where(centred.isnan(), 0.0, centred).float()
+
+
+class Ensemble(nn.Module):
+    """Networks of one architecture, whose class probabilities are averaged.
+
+    `scaled` makes of the inputs what the networks take.
+    """
+
+    def __init__(self, networks: dict[str, nn.Module], scaled: nn.Module | None = None):
         super().__init__()
         self.scaled = scaled
         self._names = list(networks)
@@ -62,8 +83,9 @@ class Ensemble(nn.Module):
 def ensemble(trained: Trained, samples: int = 0, *, bytes_in: bool = False) -> Ensemble:
     """Return the model at its mean or, with `samples` 2 or more, as so many draws of its weights.
 
-    With `bytes_in` it takes pictures of bytes, (N, H, W, C), which it scales as in training;
-    otherwise it takes what the network takes, (N, C, H, W) or rows of numbers.
+    With `bytes_in` it takes pictures of bytes, (N, H, W, C), which it scales as in training; rows
+    of numbers it standardises if that was done in training. Otherwise it takes what the network
+    takes, (N, C, H, W).
     """
     flat = trained.flat
     posterior = trained.payload.posterior
@@ -89,7 +111,23 @@ def ensemble(trained: Trained, samples: int = 0, *, bytes_in: bool = False) -> E
             for s in range(samples)
         }
     networks = {name: _network(trained, weights) for name, weights in drawn.items()}
-    return Ensemble(networks, Scaled(trained.settings.data.scaling) if bytes_in else None).eval()
+    return Ensemble(networks, _scaled(trained, bytes_in=bytes_in)).eval()
+
+
+def _scaled(trained: Trained, *, bytes_in: bool) -> nn.Module | None:
+    """What is done with inputs before the network, where the graph does it by itself."""
+    data = trained.settings.data
+    if bytes_in:
+        return Scaled(data.scaling)
+    if data.standard is not None and standardises(trained):
+        return Standardised(data.standard)
+    return None
+
+
+def standardises(trained: Trained) -> bool:
+    """Tell whether the module standardises the rows of numbers that it takes."""
+    standard = trained.settings.data.standard
+    return standard is not None and bool(standard.mean)
 
 
 def _network(trained: Trained, weights: np.ndarray) -> nn.Module:

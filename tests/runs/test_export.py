@@ -78,6 +78,19 @@ def test_a_graph_that_takes_bytes_scales_them_as_in_training(tmp_path):
     assert list(outputs) == ["probabilities"] and facts["input"].startswith("bytes")
 
 
+def test_a_graph_that_takes_rows_standardises_them_as_in_training(tmp_path):
+    standard = "data.standard={mean: [5.0, 0.0, -1.0], deviation: [2.0, 1.0, 100.0]}"
+    trained = trained_model(shape=(3,), sets=[standard])
+    rows = np.array([[5.0, 0.5, 99.0], [1.0, np.nan, -1.0]], np.float32)
+    expected = trained.predict(trained.inputs(rows), 0, 0).mean
+    np.testing.assert_allclose(ensemble(trained)(torch.tensor(rows)), expected, atol=2e-6)
+    pytest.importorskip("onnxruntime")
+    done = export(trained, "onnx", tmp_path / "rows.onnx", samples=2)
+    outputs, _ = by_onnxruntime(done.path, rows)
+    sampled = trained.predict(trained.inputs(rows), 2, trained.settings.seed).mean
+    np.testing.assert_allclose(outputs["probabilities"], sampled, atol=2e-6)
+
+
 def test_the_samples_of_a_graph_are_mirrored_where_those_of_the_model_are():
     trained = trained_model(sets=["evaluation.antithetic=true"])
     x = torch.rand(5, 1, 8, 8)
