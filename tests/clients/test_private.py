@@ -74,7 +74,7 @@ def trained_with(asked, kind, given, blind=False):
 def test_noisy_gradients_replayed_without_data_give_all_that_is_sent(strategy, tmp_path):
     """Mean, precision and what goes with them, bit for bit: the posterior costs nothing more."""
     given = []
-    asked = private(strategy, tmp_path, "client.epochs=2")
+    asked = private(strategy, tmp_path, "client.epochs=3")
     learned = trained_with(asked, Recording, given)
     assert len(given) == asked.client.plan(told(asked)).steps > 2
     again = trained_with(asked, Replaying, given, blind=True)
