@@ -1,6 +1,7 @@
 """The stage of a robust merge: replies and weights in, replies and weights out."""
 
 import tracemalloc
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from fedivon_app.core.compose import compose
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.network import Architecture
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.core.settings import MergeSettings
+from fedivon_app.core.settings import MergeSettings, Robust
 from fedivon_app.core.single_replies import needing_single_replies
 from fedivon_app.methods import METHODS, method, settings_of
 from fedivon_app.strategies import cohort
@@ -21,15 +22,7 @@ from fedivon_app.strategies.base import FOR_WHOLE_REPLIES, Reply
 from fedivon_app.strategies.replies import Shelf
 from fedivon_app.strategies.robust_merge import capped, vetted
 
-RULES = [
-    "auto",
-    "trimmed-mean",
-    "median",
-    "geometric-median",
-    "krum",
-    "multi-krum",
-    "centred-clipping",
-]
+RULES = [rule for rule in get_args(Robust) if rule != "none"]
 SIZE = 40
 SENT = Payload(Posterior(np.zeros(SIZE), np.full(SIZE, 5.0)), np.zeros(3))
 
