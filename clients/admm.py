@@ -10,15 +10,15 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from fedivon_app.clients.base import Carries, Learned, Task
 from fedivon_app.clients.duals import Duals
 from fedivon_app.clients.fedavg import PointClient, PointSettings
 from fedivon_app.clients.ivon import IvonTrainer, OptimizerSettings
+from fedivon_app.clients.task import Carries, Learned, Task
+from fedivon_app.core.client_settings import ClientSettings
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.ivon import IVON
 from fedivon_app.core.merge_settings import BayesAdmmMergeSettings, FedAdmmMergeSettings
 from fedivon_app.core.search_range import log_range, search
-from fedivon_app.core.settings import ClientSettings
 
 
 class BayesAdmmSettings(OptimizerSettings):

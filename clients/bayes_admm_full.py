@@ -7,14 +7,15 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from fedivon_app.clients.base import Carries, Learned, PosteriorClient, Task
+from fedivon_app.clients.base import PosteriorClient
+from fedivon_app.clients.task import Carries, Learned, Task
+from fedivon_app.core.client_settings import ClientSettings
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.dense import Dense, Loss, dual_step, no_dual, solve_client
 from fedivon_app.core.merge_settings import FullBayesAdmmMergeSettings
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.regression import Ridge, SoftmaxRegression
 from fedivon_app.core.search_range import log_range, search
-from fedivon_app.core.settings import ClientSettings
 
 
 class FullBayesAdmmSettings(ClientSettings):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedivon_app.clients.base import Task
+from fedivon_app.clients.task import Task
 from fedivon_app.core.duality import bounded, dual_step, reference
 from fedivon_app.core.merge_settings import BayesAdmmMergeSettings
 from fedivon_app.core.posterior import Posterior

@@ -10,12 +10,14 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from fedivon_app.clients.base import Carries, Learned, M, PosteriorClient, SoFar, Task
+from fedivon_app.clients.base import M, PosteriorClient
+from fedivon_app.clients.task import Carries, Learned, SoFar, Task
+from fedivon_app.core.client_settings import ClientSettings
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.optimizers import SGD, Adam
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.search_range import even_range, log_range, search
-from fedivon_app.core.settings import AnySettings, ClientSettings
+from fedivon_app.core.settings import AnySettings
 from fedivon_app.core.transfer import sent
 
 Penalty = Callable[

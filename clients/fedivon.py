@@ -6,13 +6,15 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from fedivon_app.clients.base import Carries, Learned, Task
 from fedivon_app.clients.ivon import IvonSettings, IvonTrainer
+from fedivon_app.clients.task import Carries, Learned, Task
+from fedivon_app.core.client_settings import ClientSettings
 from fedivon_app.core.codec import Payload
+from fedivon_app.core.merge_settings import MergeSettings
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.schedule import Shape
 from fedivon_app.core.search_range import even_range, log_range, search
-from fedivon_app.core.settings import AnySettings, ClientSettings, MergeSettings
+from fedivon_app.core.settings import AnySettings
 
 
 class FedIvonSettings(IvonSettings):

@@ -7,12 +7,13 @@ from typing import ClassVar, Literal, TypeVar
 
 from pydantic import Field
 
-from fedivon_app.clients.base import Learned, SoFar, Task
 from fedivon_app.clients.fedavg import Penalty
 from fedivon_app.clients.parts import OwnPartClient, OwnPartSettings, alone
+from fedivon_app.clients.task import Learned, SoFar, Task
+from fedivon_app.core.client_settings import ClientSettings, HeadSettings
 from fedivon_app.core.flat import Part
+from fedivon_app.core.merge_settings import MergeSettings
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.core.settings import ClientSettings, HeadSettings, MergeSettings
 
 
 class FedPerSettings(OwnPartSettings, HeadSettings):

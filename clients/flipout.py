@@ -9,12 +9,14 @@ import numpy as np
 from pydantic import Field
 from torch import Tensor
 
-from fedivon_app.clients.base import Learned, PosteriorClient, Task
+from fedivon_app.clients.base import PosteriorClient
+from fedivon_app.clients.task import Learned, Task
+from fedivon_app.core.client_settings import ClientSettings, PosteriorClientSettings
 from fedivon_app.core.codec import Payload
+from fedivon_app.core.merge_settings import MergeSettings
 from fedivon_app.core.optimizers import Adam
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.search_range import log_range, search
-from fedivon_app.core.settings import ClientSettings, MergeSettings, PosteriorClientSettings
 from fedivon_app.core.variational import VariationalNetwork
 
 SIGMA_INIT = log1p(np.exp(-3.0))  # softplus(-3), where the layers that Fischer et al. use start

@@ -9,14 +9,15 @@ from typing import Any, ClassVar, Literal, TypeVar
 import numpy as np
 from pydantic import Field, PositiveFloat
 
-from fedivon_app.clients.base import M, PosteriorClient, Task
+from fedivon_app.clients.base import M, PosteriorClient
+from fedivon_app.clients.task import Task
+from fedivon_app.core.client_settings import PosteriorClientSettings
 from fedivon_app.core.curvature import first_precision, typical_precision
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.ivon import IVON
 from fedivon_app.core.normals import Noise
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.search_range import choices, log_range, search
-from fedivon_app.core.settings import PosteriorClientSettings
 
 
 class OptimizerSettings(PosteriorClientSettings):

@@ -7,15 +7,16 @@ from typing import ClassVar, TypeVar
 import numpy as np
 from pydantic import Field
 
-from fedivon_app.clients.base import Carries, Learned, M, Task
+from fedivon_app.clients.base import M
 from fedivon_app.clients.duals import Duals
 from fedivon_app.clients.fedavg import Penalty, PointClient, PointSettings
+from fedivon_app.clients.task import Carries, Learned, Task
+from fedivon_app.core.client_settings import ClientSettings
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.laplace import Curvature, curvature_diagonal
-from fedivon_app.core.merge_settings import BayesAdmmMergeSettings
+from fedivon_app.core.merge_settings import BayesAdmmMergeSettings, MergeSettings
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.search_range import log_range, search
-from fedivon_app.core.settings import ClientSettings, MergeSettings
 
 
 class LaplaceSettings(PointSettings):

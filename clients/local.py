@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from fedivon_app.clients.base import Learned, Task
 from fedivon_app.clients.parts import OwnPartClient, OwnPartSettings
+from fedivon_app.clients.task import Learned, Task
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.flat import Part
-from fedivon_app.core.settings import MergeSettings
+from fedivon_app.core.merge_settings import MergeSettings
 
 
 class LocalClient(OwnPartClient[OwnPartSettings, MergeSettings]):

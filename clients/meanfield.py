@@ -12,13 +12,14 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from fedivon_app.clients.base import Carries, M, PosteriorClient, Task
+from fedivon_app.clients.base import M, PosteriorClient
+from fedivon_app.clients.task import Carries, Task
+from fedivon_app.core.client_settings import ClientSettings, HeadSettings
 from fedivon_app.core.flat import Part
 from fedivon_app.core.meanfield import MeanField, Moment
 from fedivon_app.core.optimizers import SGD, Adam
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.search_range import log_range, search
-from fedivon_app.core.settings import ClientSettings, HeadSettings
 
 CHUNK = 512  # examples at once: a step on all of a client's needs no more memory than this
 

@@ -12,12 +12,13 @@ import numpy as np
 from pydantic import Field
 from torch import nn
 
-from fedivon_app.clients.base import Carries, Learned, M, Task
+from fedivon_app.clients.base import M
 from fedivon_app.clients.fedavg import PointClient, PointSettings
+from fedivon_app.clients.task import Carries, Learned, Task
+from fedivon_app.core.client_settings import ClientSettings
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.flat import Flat, Part
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.core.settings import ClientSettings
 
 
 def replaced(posterior: Posterior, part: Part, other: Posterior) -> Posterior:

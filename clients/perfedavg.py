@@ -8,12 +8,13 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedivon_app.clients.base import Carries, Learned, Task
 from fedivon_app.clients.fedavg import PointClient, PointSettings
+from fedivon_app.clients.task import Carries, Learned, Task
+from fedivon_app.core.client_settings import ClientSettings
 from fedivon_app.core.codec import Payload
+from fedivon_app.core.merge_settings import MergeSettings
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.search_range import log_range, search
-from fedivon_app.core.settings import ClientSettings, MergeSettings
 from fedivon_app.core.transfer import sent
 
 Batch = tuple[Tensor, Tensor]

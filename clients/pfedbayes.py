@@ -9,11 +9,12 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from fedivon_app.clients.base import Learned, Task
 from fedivon_app.clients.meanfield import MeanFieldClient, MeanFieldSettings, Prior
+from fedivon_app.clients.task import Learned, Task
+from fedivon_app.core.client_settings import ClientSettings
 from fedivon_app.core.codec import Payload
+from fedivon_app.core.merge_settings import MergeSettings
 from fedivon_app.core.search_range import log_range, search
-from fedivon_app.core.settings import ClientSettings, MergeSettings
 
 
 class PFedBayesSettings(MeanFieldSettings):

@@ -9,16 +9,16 @@ from typing import ClassVar, Literal
 from pydantic import Field
 from torch import Tensor
 
-from fedivon_app.clients.base import Learned, Task
 from fedivon_app.clients.meanfield import BaseHeadSettings, MeanFieldClient, Prior
 from fedivon_app.clients.parts import alone, replaced
+from fedivon_app.clients.task import Learned, Task
+from fedivon_app.core.client_settings import ClientSettings
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.flat import Part
 from fedivon_app.core.meanfield import MeanField
 from fedivon_app.core.merge_settings import PFedHBMergeSettings
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.search_range import log_range, search
-from fedivon_app.core.settings import ClientSettings
 
 
 class PFedHBSettings(BaseHeadSettings):

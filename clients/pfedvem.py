@@ -12,14 +12,15 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from fedivon_app.clients.base import Learned, Task
 from fedivon_app.clients.meanfield import CHUNK, BaseHeadSettings, MeanFieldClient, Prior
 from fedivon_app.clients.parts import alone
+from fedivon_app.clients.task import Learned, Task
+from fedivon_app.core.client_settings import ClientSettings
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.meanfield import MeanField
+from fedivon_app.core.merge_settings import MergeSettings
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.search_range import log_range, search
-from fedivon_app.core.settings import ClientSettings, MergeSettings
 
 CERTAIN = float(
     np.finfo(np.float32).max

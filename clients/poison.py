@@ -5,7 +5,13 @@ from __future__ import annotations
 from torch import Tensor
 
 from fedivon_app.core.attack_settings import AttackSettings
+from fedivon_app.core.settings import AnySettings
 from fedivon_app.core.trigger import with_trigger
+
+
+def lies(settings: AnySettings, number: int) -> bool:
+    """Tell whether this client of a simulation is one of those that attack the run."""
+    return number in settings.attack.liars(settings.data.clients or 0, settings.seed)
 
 
 def poisoned(

@@ -7,10 +7,11 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from fedivon_app.clients.base import Carries, Learned, Task
 from fedivon_app.clients.fedavg import PointClient, PointSettings
+from fedivon_app.clients.task import Carries, Learned, Task
+from fedivon_app.core.client_settings import ClientSettings
 from fedivon_app.core.codec import Payload
-from fedivon_app.core.settings import ClientSettings, MergeSettings
+from fedivon_app.core.merge_settings import MergeSettings
 
 
 class ScaffoldSettings(PointSettings):

@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedivon_app.core.data_settings import DataSettings
 from fedivon_app.core.errors import DataError, SettingsError
-from fedivon_app.core.settings import AnySettings, DataSettings
+from fedivon_app.core.settings import AnySettings
 from fedivon_app.core.standardise import Standard
 from fedivon_app.core.transfer import sent
 from fedivon_app.datasets.base import Source

@@ -15,6 +15,7 @@ from flwr.clientapp import ClientApp
 
 from fedivon_app import logs, secure_client
 from fedivon_app.clients.base import PosteriorClient
+from fedivon_app.clients.roll_call import column_sums
 from fedivon_app.core import heap
 from fedivon_app.core.codec import Raw
 from fedivon_app.core.errors import FedIvonError, Refused, SettingsError
@@ -135,7 +136,7 @@ def _column_sums(message: Message, context: Context, asked: secure_client.Asked 
         raise Refused("this run is private, and the sums of its columns would have no noise")
     _check_open(context, config, asked, secure=privacy.secure_aggregation)
     own = secure_client.opened(asked, context, _folder(client, config))
-    sums = client.column_sums().vector
+    sums = column_sums(client.settings, client.partition, client.likelihood).vector
     if asked and own:
         _tell(context, "sends the sums of its columns masked, among %d sites", len(own.roster.keys))
         layout = columns.layout(len(sums), clients=len(own.roster.keys))

@@ -24,9 +24,11 @@ from fedivon_app.clients.pfedhb import PFedHBClient
 from fedivon_app.clients.pfedme import PFedMeClient
 from fedivon_app.clients.pfedvem import PFedVEMClient
 from fedivon_app.clients.scaffold import ScaffoldClient
+from fedivon_app.core.client_settings import ClientSettings
+from fedivon_app.core.merge_settings import MergeSettings
 from fedivon_app.core.privacy import unhidden
 from fedivon_app.core.registry import Registry
-from fedivon_app.core.settings import AnySettings, ClientSettings, MergeSettings, Settings
+from fedivon_app.core.settings import AnySettings, Settings
 from fedivon_app.strategies.admm import BayesAdmm, FedAdmm, FullBayesAdmm
 from fedivon_app.strategies.base import PosteriorStrategy
 from fedivon_app.strategies.client_start import with_client_start

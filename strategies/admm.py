@@ -9,6 +9,7 @@ from typing import ClassVar, TypeVar
 import numpy as np
 
 from fedivon_app.core import dense
+from fedivon_app.core.client_settings import ClientSettings
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.dense import Dense
 from fedivon_app.core.duality import Dual, Space, coordinates, reference, summed_step
@@ -18,10 +19,11 @@ from fedivon_app.core.merge_settings import (
     BayesAdmmMergeSettings,
     FedAdmmMergeSettings,
     FullBayesAdmmMergeSettings,
+    MergeSettings,
 )
 from fedivon_app.core.network import Architecture
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.core.settings import ClientSettings, MergeSettings, Settings
+from fedivon_app.core.settings import Settings
 from fedivon_app.strategies.base import Merged, PosteriorStrategy, Round, Total, contributed
 from fedivon_app.strategies.summing import Own, Summand
 

@@ -15,11 +15,13 @@ import numpy as np
 from pydantic import AfterValidator, Field
 
 from fedivon_app.core.attack_settings import ON_PRECISION
+from fedivon_app.core.client_settings import ClientSettings
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.errors import SettingsError
+from fedivon_app.core.merge_settings import MergeSettings
 from fedivon_app.core.network import Architecture
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.core.settings import ClientSettings, MergeSettings, Settings
+from fedivon_app.core.settings import Settings
 from fedivon_app.strategies.aggregation import (
     RULES,
     SUMS,

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal, TypeVar
 
 from pydantic import AfterValidator, Field
 
-from fedivon_app.core.settings import MergeSettings
+from fedivon_app.core.merge_settings import MergeSettings
 from fedivon_app.strategies.base import PosteriorStrategy
 from fedivon_app.strategies.weighting import checked_for_points
 

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from fedivon_app.core.settings import MergeSettings
+from fedivon_app.core.merge_settings import MergeSettings
 from fedivon_app.strategies.base import PosteriorMergeSettings, PosteriorStrategy, RuleName
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from fedivon_app.core.codec import Payload
-from fedivon_app.core.settings import MergeSettings
+from fedivon_app.core.merge_settings import MergeSettings
 from fedivon_app.strategies.base import Merged, PosteriorStrategy, Round, Total
 from fedivon_app.strategies.summing import Own, Summand
 

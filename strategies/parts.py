@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from fedivon_app.core.client_settings import ClientSettings, HeadSettings
 from fedivon_app.core.flat import Part
 from fedivon_app.core.network import Architecture
-from fedivon_app.core.settings import ClientSettings, HeadSettings
 
 
 def head_of(client: ClientSettings, architecture: Architecture) -> Part:

@@ -11,8 +11,8 @@ from torch.nn.functional import softplus
 
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.meanfield import inverse_softplus
+from fedivon_app.core.merge_settings import MergeSettings
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.core.settings import MergeSettings
 from fedivon_app.strategies.base import (
     Merged,
     PosteriorMergeSettings,

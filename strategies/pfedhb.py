@@ -10,10 +10,9 @@ import torch
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.flat import Part
 from fedivon_app.core.meanfield import Gaussian
-from fedivon_app.core.merge_settings import PFedHBMergeSettings
+from fedivon_app.core.merge_settings import MergeSettings, PFedHBMergeSettings
 from fedivon_app.core.optimizers import Adam
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.core.settings import MergeSettings
 from fedivon_app.strategies.base import Merged, PosteriorStrategy, Round, State, Total
 from fedivon_app.strategies.parts import head_of
 from fedivon_app.strategies.summing import Summand

@@ -7,9 +7,9 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
+from fedivon_app.core.merge_settings import MergeSettings
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.search_range import even_range, search
-from fedivon_app.core.settings import MergeSettings
 from fedivon_app.strategies.base import Merged, Round, Total
 from fedivon_app.strategies.fedavg import PointMergeSettings, PointStrategy
 

@@ -13,8 +13,8 @@ from pydantic import Field
 
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.flat import Part
+from fedivon_app.core.merge_settings import MergeSettings
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.core.settings import MergeSettings
 from fedivon_app.strategies.base import Merged, Reply, Round, Total, contributed
 from fedivon_app.strategies.fedavg import PointMergeSettings, PointStrategy
 from fedivon_app.strategies.guard import lower_median

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedivon_app.core.codec import Payload
+from fedivon_app.core.merge_settings import MergeSettings
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.core.settings import MergeSettings
 from fedivon_app.strategies import robust
 from fedivon_app.strategies.base import Reply
 from fedivon_app.strategies.cohort import blocks, coordinates

@@ -21,9 +21,11 @@ from fedivon_app.core.secure.fixed_point import Layout, Summed
 from fedivon_app.core.secure.messages import Session
 from fedivon_app.strategies.base import Reply
 from fedivon_app.strategies.client_evaluation import scores_at_the_mean
+from fedivon_app.strategies.letters import Asked
+from fedivon_app.strategies.merging import Outcome
 from fedivon_app.strategies.replies import Replies
 from fedivon_app.strategies.roll_call import Node
-from fedivon_app.strategies.rounds import Asked, Rounds
+from fedivon_app.strategies.rounds import Rounds
 from fedivon_app.strategies.secure_parts import TrainingSum
 from fedivon_app.strategies.secure_sum import SECURE, SecureSum
 
@@ -64,19 +66,20 @@ class SecureRounds(Rounds):
         summed = self._end(server_round, what.layout, reporting)
         there = [] if summed is None else self._sum_now.survivors
         self._note_sum(server_round, there, reporting.silent)
-        if summed is None or not self._enough(server_round, len(there)):
-            self._record["merged"] = False
+        if summed is None or not self._enough(len(there)):
+            self._record.line["merged"] = False
             return None, None
         trained = what.read(summed.values, [self.roll_call.sizes[p] for p in there])
         total = trained.total
-        return self._advance(
-            server_round,
-            self.strategy.conclude(total, self._round(server_round, (), total.weights)),
+        given = self.merging.round(server_round, self.standing, weights=total.weights)
+        outcome = Outcome(
+            self.strategy.conclude(total, given),
             buffers=trained.buffers,
-            merged_now=[*there, *reporting.silent],
+            partitions=[*there, *reporting.silent],
             loss=trained.loss,
             num_examples=trained.examples,
         )
+        return self._advance(server_round, outcome)
 
     def _note_sum(self, server_round: int, there: Sequence[int], silent: Iterable[int]) -> None:
         """Record who is in the sum and who dropped out of it, as far as the server knows."""
@@ -94,8 +97,8 @@ class SecureRounds(Rounds):
         told: dict[int, dict[str, Any]] = {partition: {} for partition in silent}
         size = sum(now.vector_bytes.values())
         self._note(server_round, Replies(good, now.dropped, size, silent=told))
-        self._record["seconds"] |= {"clients": [], **self._seconds}
-        self._record["secure"] = {"clients": now.clients, "bytes": sum(now.num_bytes.values())}
+        self._record.line["seconds"] |= {"clients": [], **self._seconds}
+        self._record.line["secure"] = {"clients": now.clients, "bytes": sum(now.num_bytes.values())}
 
     # Scores.
 
@@ -112,18 +115,16 @@ class SecureRounds(Rounds):
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
         """Record the scores over all clients' test examples together."""
-        sizes = tallies.sizes_of(self._scores, self.settings.data.num_classes)
+        scores = self.client_evaluation.scores
+        sizes = tallies.sizes_of(scores, self.settings.data.num_classes)
         summed = self._end(server_round, lambda count: tallies.layout(sizes, count), replies)
-        for partition, why in self._sum_now.dropped.items():
-            who = self.roll_call.who(partition)
-            log.warning("round %d: no scores of %s: %s", server_round, who, why)
+        self._record.note_unscored(self._sum_now.dropped)
         if summed is None:
             return None
         found = client_scores.summed(
-            tallies.read(summed.values, sizes), self.settings.evaluation.samples, self._scores
+            tallies.read(summed.values, sizes), self.settings.evaluation.samples, scores
         )
-        for who, scores in found.items():
-            self._record.setdefault(who, {}).update(scores)
+        self._record.note_scores(found)
         return scores_at_the_mean(found) if found else None
 
     # The sum.
@@ -141,7 +142,7 @@ class SecureRounds(Rounds):
         Messages to others stay as they are. If the sum is lost already, nobody is asked at all.
         """
         began = time.perf_counter()
-        told = self._for_all(Instructions(round=server_round))
+        told = self.letters.for_all(Instructions(round=server_round), self.standing)
         session = Session(run=told.run, round=server_round, what=what)
         server = self.settings.server
         self._sum_now = SecureSum(grid, session, nodes, server, told.client_state)

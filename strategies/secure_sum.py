@@ -10,6 +10,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from fedivon_app.core.errors import BadReply, Fault, FaultKind
+from fedivon_app.core.run_settings import ServerSettings
 from fedivon_app.core.secure.fixed_point import Layout, Summed, Words
 from fedivon_app.core.secure.joining import Joint
 from fedivon_app.core.secure.messages import (
@@ -21,7 +22,6 @@ from fedivon_app.core.secure.messages import (
     Told,
     Value,
 )
-from fedivon_app.core.settings import ServerSettings
 from fedivon_app.core.text import one_line
 from fedivon_app.strategies.receive import gather
 from fedivon_app.strategies.replies import malformed, reason, record_of, to_numpy

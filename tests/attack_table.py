@@ -50,7 +50,7 @@ def measured(experiment: str, strategy: str, words: list[str]) -> dict[str, Any]
     evaluator = Evaluator(settings, prepared.flat, prepared.data.parts)
     scores = evaluator.score("test", loop.standing.payload, settings.evaluation.final_samples)
     best = list(scores.values())[-1]
-    liars = loop.vetting.attack.liars
+    liars = loop.merging.vetting.attack.liars
     gone = loop.standing.history.left_out
     return {
         "accuracy": 100 * best["accuracy"],

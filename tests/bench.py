@@ -22,23 +22,26 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedivon_app.clients.base import PosteriorClient, Task
+from fedivon_app.clients.base import PosteriorClient
 from fedivon_app.clients.fedavg import PointClient, PointSettings
 from fedivon_app.clients.fedivon import FedIvonClient
 from fedivon_app.clients.flipout import FlipoutClient
+from fedivon_app.clients.task import Task
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.compact import Compact
 from fedivon_app.core.compose import compose
 from fedivon_app.core.flat import Flat
 from fedivon_app.core.instructions import Instructions
 from fedivon_app.core.ivon import IVON
+from fedivon_app.core.merge_settings import MergeSettings
 from fedivon_app.core.models import build
 from fedivon_app.core.network import Architecture
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.predict import predict
 from fedivon_app.core.privacy import Plan, PrivateSteps
 from fedivon_app.core.privacy_settings import PrivacySettings
-from fedivon_app.core.settings import AnySettings, MergeSettings, WireSettings
+from fedivon_app.core.settings import AnySettings
+from fedivon_app.core.wire_settings import WireSettings
 from fedivon_app.datasets.node_data import Partition
 from fedivon_app.datasets.sources import load
 from fedivon_app.methods import method, settings_of

@@ -17,9 +17,9 @@ from fedivon_app.cli.commands import COMMANDS
 from fedivon_app.cli.parser import parse
 from fedivon_app.core.codec import Raw
 from fedivon_app.core.compose import CONF, compose
+from fedivon_app.core.data_settings import FORMER_DATA_SETTINGS
 from fedivon_app.core.instructions import Instructions
 from fedivon_app.core.models import MODELS, options_of
-from fedivon_app.core.settings import FORMER_DATA_SETTINGS
 from fedivon_app.datasets.node_data import partition_of
 from fedivon_app.datasets.partition import RULES as PARTITIONS
 from fedivon_app.methods import METHODS, method, settings_of

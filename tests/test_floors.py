@@ -18,6 +18,7 @@ UNDER_FLOWER = {
     "receive",
     "roll_call",
     "messages",
+    "letters",
     "client_evaluation",
     "secure_rounds",
     "secure_sum",

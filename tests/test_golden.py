@@ -9,7 +9,7 @@ import json
 import pytest
 import torch
 
-from fedivon_app.clients.base import Carries
+from fedivon_app.clients.task import Carries
 from fedivon_app.federation.inline_run import inline_grid
 from fedivon_app.federation.shared_nodes import SharedNodes
 from fedivon_app.methods import METHODS, method

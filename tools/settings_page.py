@@ -10,8 +10,10 @@ from pathlib import Path
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from fedivon_app.core.client_settings import ClientSettings
+from fedivon_app.core.merge_settings import MergeSettings
 from fedivon_app.core.setting_words import default_of, field_type
-from fedivon_app.core.settings import ClientSettings, MergeSettings, Settings
+from fedivon_app.core.settings import Settings
 from fedivon_app.methods import METHODS, settings_of
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "all-settings.md"

@@ -39,8 +39,8 @@ from fedivon_app.core.envelope import (
 )
 from fedivon_app.core.errors import BadReply
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.core.settings import WireSettings
 from fedivon_app.core.vectors import Means, Precisions, Settled, Vectors, rms
+from fedivon_app.core.wire_settings import WireSettings
 
 _MOST_PER_OCTAVE = 64
 _MOST_ARRAYS = 16  # of a message for which there is no reference

@@ -18,9 +18,10 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 import fedivon_app
+from fedivon_app.core.data_settings import FORMER_DATA_SETTINGS
 from fedivon_app.core.errors import SettingsError, UserError
 from fedivon_app.core.registry import is_import_path
-from fedivon_app.core.settings import FORMER_DATA_SETTINGS, AnySettings
+from fedivon_app.core.settings import AnySettings
 from fedivon_app.core.text import did_you_mean, one_line
 
 CONF = next(place for folder in fedivon_app.__path__ if (place := Path(folder) / "conf").is_dir())

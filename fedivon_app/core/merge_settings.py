@@ -1,4 +1,4 @@
-"""Options of merges that a method's server and its clients both read."""
+"""What every merge has, and options of merges that a server and its clients both read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,41 @@ from pydantic import Field, model_validator
 
 from fedivon_app.core.duality import Space
 from fedivon_app.core.search_range import log_range, search
-from fedivon_app.core.settings import MergeSettings
+from fedivon_app.core.section import Section
+
+Robust = Literal[
+    "none",
+    "auto",
+    "trimmed-mean",
+    "median",
+    "geometric-median",
+    "krum",
+    "multi-krum",
+    "centred-clipping",
+]
+
+
+class MergeSettings(Section):
+    """How the clients' models become the server's; a method has options of its own beside these."""
+
+    rule: str = Field("nwa", description="aggregation rule, see strategies/aggregation.py")
+    weighting: str = Field("size", description="weighting rule, see strategies/weighting.py")
+    robust: Robust = Field(
+        "none",
+        description="what keeps a minority of liars from moving the merge, before the rule; auto: "
+        "what is advised, the clients' history included",
+    )
+    robust_share: float = Field(
+        0.3,
+        gt=0,
+        lt=0.5,
+        description="robust, all but auto: the share of a round's replies that may lie",
+    )
+    robust_mixing: bool = Field(
+        False,
+        description="robust, all but auto: each reply becomes the average of its nearest ones "
+        "first; not where a method takes replies whole",
+    )
 
 
 class AdmmMergeSettings(MergeSettings):

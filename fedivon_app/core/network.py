@@ -12,8 +12,8 @@ from torch import nn
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.flat import Flat, Part, part_of
 from fedivon_app.core.frozen import load_weights, partly_frozen
+from fedivon_app.core.model_settings import ModelSettings
 from fedivon_app.core.models import build, build_custom, with_dropout
-from fedivon_app.core.settings import ModelSettings
 
 FROZEN_SEED = 0x66726F  # of weights that are drawn and stay so
 

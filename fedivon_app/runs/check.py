@@ -10,8 +10,9 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from fedivon_app.core.client_settings import HeadSettings
 from fedivon_app.core.errors import SettingsError, UserError
-from fedivon_app.core.settings import AnySettings, HeadSettings
+from fedivon_app.core.settings import AnySettings
 from fedivon_app.datasets.node_data import partition_of
 from fedivon_app.methods import method
 from fedivon_app.runs.folder import Run, root_of

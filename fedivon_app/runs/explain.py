@@ -9,9 +9,10 @@ from typing import Any
 import yaml
 
 from fedivon_app.core.compose import Composed
+from fedivon_app.core.data_settings import DataSettings
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.setting_words import SettingField, default_of, field_type, setting_fields
-from fedivon_app.core.settings import AnySettings, DataSettings
+from fedivon_app.core.settings import AnySettings
 from fedivon_app.core.text import did_you_mean
 from fedivon_app.datasets.partition import RULES, options_of
 

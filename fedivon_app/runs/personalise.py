@@ -184,13 +184,10 @@ def score_again(run: Run) -> dict[str, dict[str, Any]]:
         sizes[partition] = len(client.partition.train)
         if not len(client.partition.test):
             continue
-        images, labels = client.examples("test", client.partition.test)
         asked = {"gm": trained.payload} if shared else {}
         if partition in models:
             asked["pm"] = models[partition]
-        replies[partition] = {
-            who: client.tallies(model, images, labels) for who, model in asked.items()
-        }
+        replies[partition] = client.tallies(asked)
     return client_scores.gathered(
         replies,
         sizes,

@@ -10,7 +10,7 @@ from typing import Any
 
 from flwr.serverapp import Grid
 
-from fedivon_app.clients.base import Carries
+from fedivon_app.clients.task import Carries
 from fedivon_app.core.compose import compose, split_words
 from fedivon_app.datasets.loading import natural_clients
 from fedivon_app.methods import method, settings_of

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from fedivon_app.clients.base import Carries, LossMeter, PosteriorClient, SoFar
+from fedivon_app.clients.base import PosteriorClient
+from fedivon_app.clients.task import Carries, LossMeter, SoFar
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.flat import Flat

@@ -18,7 +18,7 @@ from fedivon_app.server.evaluation import Evaluator
 from fedivon_app.server.guessing import no_better_than_guessing
 from fedivon_app.server.newcomers import Newcomers
 from fedivon_app.server.trackers import Trackers
-from fedivon_app.strategies.rounds import CALIBRATION, Record
+from fedivon_app.strategies.round_record import CALIBRATION, Record
 from fedivon_app.strategies.standing import Standing
 
 log = logging.getLogger("fedivon")

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedivon_app.core.data_settings import DataSettings
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.flat import Flat
 from fedivon_app.core.frozen import frozen_digest
 from fedivon_app.core.likelihood import likelihood_of
 from fedivon_app.core.network import Architecture, new_network, pick_device
-from fedivon_app.core.settings import AnySettings, DataSettings
+from fedivon_app.core.settings import AnySettings
 from fedivon_app.core.standardise import Standard
 from fedivon_app.datasets.loading import classes, division, own_source
 from fedivon_app.datasets.table_format import TableFormat, agreed_format

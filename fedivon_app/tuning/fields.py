@@ -8,8 +8,8 @@ from typing import Any, get_args
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from fedivon_app.core.data_settings import FORMER_DATA_SETTINGS
 from fedivon_app.core.errors import SettingsError
-from fedivon_app.core.settings import FORMER_DATA_SETTINGS
 from fedivon_app.core.text import did_you_mean
 
 UPPER = ("le", "lt")

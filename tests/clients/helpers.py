@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from flwr.app import RecordDict
 
-from fedivon_app.clients.base import ClientReply, PosteriorClient
+from fedivon_app.clients.base import PosteriorClient
 from fedivon_app.clients.state import recall_personal, with_personal
+from fedivon_app.clients.task import ClientReply
 from fedivon_app.core.codec import Payload, Raw
 from fedivon_app.core.compose import compose
 from fedivon_app.core.flat import Flat

@@ -10,7 +10,7 @@ import torch
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from fedivon_app.client_app import app
-from fedivon_app.clients.base import Carries, ClientReply
+from fedivon_app.clients.task import Carries, ClientReply
 from fedivon_app.core.client_scores import to_metrics
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.compose import compose

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from flwr.app import RecordDict
 
-from fedivon_app.clients.base import Carries
 from fedivon_app.clients.state import recall_personal, with_personal
+from fedivon_app.clients.task import Carries
 from fedivon_app.core.client_scores import from_metrics
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.compose import compose

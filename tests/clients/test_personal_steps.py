@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from fedivon_app.clients.base import Task
 from fedivon_app.clients.perfedavg import PerFedAvgClient
 from fedivon_app.clients.pfedme import PFedMeClient
+from fedivon_app.clients.task import Task
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.flat import Flat
 from fedivon_app.core.network import Architecture

@@ -11,7 +11,7 @@ from fedivon_app.core.compact import Compact, digest
 from fedivon_app.core.errors import RunError
 from fedivon_app.core.instructions import Instructions
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.core.settings import WireSettings
+from fedivon_app.core.wire_settings import WireSettings
 
 CODEC = Compact(WireSettings(codec="compact"), (40,))
 

@@ -13,7 +13,7 @@ from fedivon_app.core.codec import Payload, Raw
 from fedivon_app.core.compact import Compact, digest
 from fedivon_app.core.dense import Dense
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.core.settings import WireSettings
+from fedivon_app.core.wire_settings import WireSettings
 
 STEPS = WireSettings(codec="compact")
 DRAWS = 1000

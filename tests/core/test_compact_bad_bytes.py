@@ -15,7 +15,7 @@ from fedivon_app.core.compact import Compact
 from fedivon_app.core.envelope import Envelope, Kind, check_of
 from fedivon_app.core.errors import BadReply, FaultKind
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.core.settings import WireSettings
+from fedivon_app.core.wire_settings import WireSettings
 from tests.core.test_compact import STEPS, changed, point, random_payload
 
 SIZES = (900, 64, 36)

@@ -7,11 +7,11 @@ from safetensors.torch import save_file
 
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.frozen import frozen_digest
+from fedivon_app.core.model_settings import ModelSettings
 from fedivon_app.core.models import build
 from fedivon_app.core.network import new_network
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.predict import predict_moments
-from fedivon_app.core.settings import ModelSettings
 
 CPU = torch.device("cpu")
 SHAPE = (32, 32, 3)

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedivon_app.core.data_settings import DataSettings
 from fedivon_app.core.errors import DataError
-from fedivon_app.core.settings import DataSettings
 from fedivon_app.datasets.loading import division
 from fedivon_app.datasets.noise import flip
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedivon_app.core.data_settings import DataSettings
 from fedivon_app.core.errors import DataError, SettingsError
-from fedivon_app.core.settings import DataSettings
 from fedivon_app.datasets import sources
 from fedivon_app.datasets.base import Source
 from fedivon_app.datasets.loading import division

@@ -7,8 +7,8 @@ import pyarrow.feather
 import pyarrow.parquet
 import pytest
 
+from fedivon_app.core.data_settings import DataSettings
 from fedivon_app.core.errors import DataError, SettingsError
-from fedivon_app.core.settings import DataSettings
 from fedivon_app.datasets.loading import division
 from fedivon_app.datasets.sources import load
 from fedivon_app.datasets.table_file import TableFile

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from fedivon_app.clients.base import Learned
 from fedivon_app.clients.fedavg import PointClient
 from fedivon_app.clients.fedivon import FedIvonClient
+from fedivon_app.clients.task import Learned
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.compose import compose
 from fedivon_app.core.errors import SettingsError

@@ -6,7 +6,7 @@ import pytest
 from fedivon_app.core.codec import Payload, Raw
 from fedivon_app.core.compact import Compact, digest
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.core.settings import WireSettings
+from fedivon_app.core.wire_settings import WireSettings
 from fedivon_app.strategies.downlink import downlink_of
 from tests.core.test_compact import num_bytes
 

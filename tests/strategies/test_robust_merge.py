@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from fedivon_app.core.codec import Payload, Raw
 from fedivon_app.core.compose import compose
 from fedivon_app.core.errors import SettingsError
+from fedivon_app.core.merge_settings import MergeSettings, Robust
 from fedivon_app.core.network import Architecture
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.core.settings import MergeSettings, Robust
 from fedivon_app.core.single_replies import needing_single_replies
 from fedivon_app.methods import METHODS, method, settings_of
 from fedivon_app.strategies import cohort

@@ -9,6 +9,7 @@ import yaml
 from flwr.app import ConfigRecord, Error, MetricRecord
 
 from fedivon_app.core.client_scores import to_metrics
+from fedivon_app.core.client_settings import ClientSettings
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.compose import CONF, compose, validate
 from fedivon_app.core.errors import DivergenceError, RunError, SettingsError
@@ -17,7 +18,6 @@ from fedivon_app.core.metrics import Tally
 from fedivon_app.core.network import Architecture
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.scores import Score
-from fedivon_app.core.settings import ClientSettings
 from fedivon_app.methods import settings_of
 from fedivon_app.strategies.aggregation import RULES
 from fedivon_app.strategies.base import PosteriorStrategy

@@ -10,10 +10,12 @@ from typing import ClassVar
 import torch
 from pydantic import Field
 
-from fedivon_app.clients.base import Learned, PosteriorClient, Task
+from fedivon_app.clients.base import PosteriorClient
+from fedivon_app.clients.task import Learned, Task
+from fedivon_app.core.client_settings import ClientSettings
 from fedivon_app.core.codec import Payload
+from fedivon_app.core.merge_settings import MergeSettings
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.core.settings import ClientSettings, MergeSettings
 from fedivon_app.methods import Method
 from fedivon_app.strategies.base import PosteriorMergeSettings, PosteriorStrategy, RuleName
 

@@ -1,0 +1,148 @@
+"""From the replies of a round to where the run stands after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedivon_app.core.codec import Payload
+from fedivon_app.core.posterior import Posterior
+from fedivon_app.strategies.base import Merged, PosteriorStrategy, Reply, Round
+from fedivon_app.strategies.downlink import Downlink
+from fedivon_app.strategies.history import History
+from fedivon_app.strategies.robust_merge import Vetted
+from fedivon_app.strategies.roll_call import RollCall
+from fedivon_app.strategies.standing import Standing
+from fedivon_app.strategies.vetting import Screened, Vetting
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What came of a round's clients, those of these `partitions`.
+
+    `good` are their replies and `history` what the guard found, where single ones are known.
+    """
+
+    merged: Merged
+    buffers: np.ndarray | None
+    partitions: Sequence[int]
+    loss: float | None
+    num_examples: int
+    good: Sequence[Reply] = ()
+    history: History | None = None
+
+
+class Merging:
+    """The vetting and the merge of a run's replies; `length` is that of the posterior."""
+
+    def __init__(
+        self,
+        strategy: PosteriorStrategy[Any],
+        length: int,
+        *,
+        downlink: Downlink,
+        roll_call: RollCall,
+    ):
+        self.vetting = Vetting(strategy, length)
+        self._strategy = strategy
+        self._downlink = downlink
+        self._roll_call = roll_call
+
+    def screened(self, server_round: int, replies: Sequence[Reply], standing: Standing) -> Screened:
+        """Return the replies that may be merged, and what was found in the others."""
+        previous = self._downlink.received(standing.payload)
+
+        def tried(lies: Sequence[Reply]) -> Posterior:
+            kept = self.vetting.weighed(lies, previous)
+            return self._merge(server_round, kept, standing).posterior
+
+        received = self.vetting.attacked(server_round, replies, previous, tried)
+        return self.vetting.screened(server_round, received, previous, standing.history)
+
+    def weighed(self, replies: Sequence[Reply], standing: Standing) -> Vetted:
+        """Return the replies that are merged, with their weights."""
+        return self.vetting.weighed(replies, self._downlink.received(standing.payload))
+
+    def outcome(
+        self,
+        server_round: int,
+        kept: Vetted,
+        standing: Standing,
+        *,
+        silent: Iterable[int],
+        history: History,
+    ) -> Outcome:
+        """Return what the method makes of the replies; `silent` trained without a report."""
+        good = kept.replies
+        has_buffers = self._downlink.received(standing.payload).buffers is not None
+        return Outcome(
+            self._merge(server_round, kept, standing),
+            buffers=_average_buffers(good, kept.weights) if has_buffers else None,
+            partitions=[*(reply.partition for reply in good), *silent],
+            loss=_mean_loss(good),
+            num_examples=sum(reply.num_examples for reply in good),
+            good=good,
+            history=history,
+        )
+
+    def round(
+        self,
+        server_round: int,
+        standing: Standing,
+        *,
+        weights: np.ndarray,
+        replies: Sequence[Reply] = (),
+    ) -> Round:
+        """Return what a method's merge is given."""
+        return Round(
+            number=server_round,
+            replies=replies,
+            weights=weights,
+            previous=self._downlink.received(standing.payload),
+            num_clients=self._strategy.settings.data.clients or len(self._roll_call.nodes),
+            first=not standing.last_merged,
+            state=standing.state,
+        )
+
+    def advanced(self, server_round: int, standing: Standing, outcome: Outcome) -> Standing:
+        """Return where the run stands when this has come of the round; the round is not over."""
+        merged = outcome.merged
+        previous = self._downlink.received(standing.payload)
+        payload = Payload(
+            posterior=merged.posterior,
+            buffers=outcome.buffers,
+            extras=previous.extras if merged.extras is None else merged.extras,
+        )
+        merged_now = dict.fromkeys(outcome.partitions, server_round)
+        return Standing(
+            round=standing.round,
+            payload=self._downlink.carried(standing.payload, payload),
+            state=merged.state,
+            last_merged={**standing.last_merged, **merged_now},
+            history=standing.history if outcome.history is None else outcome.history,
+        )
+
+    def _merge(self, server_round: int, kept: Vetted, standing: Standing) -> Merged:
+        """Return what the method makes of the replies; nothing else comes of it."""
+        of = self.round(server_round, standing, weights=kept.weights, replies=kept.replies)
+        return self._strategy.merge(of)
+
+
+def _mean_loss(replies: Sequence[Reply]) -> float | None:
+    """Return the mean loss by size, or None where clients do not tell theirs."""
+    if not all("loss" in reply.metrics for reply in replies):
+        return None
+    sizes = [reply.num_examples for reply in replies]
+    return float(np.average([reply.metrics["loss"] for reply in replies], weights=sizes))
+
+
+def _average_buffers(replies: Sequence[Reply], weights: np.ndarray) -> np.ndarray:
+    """Return the average of the clients' batch-norm statistics."""
+    buffers = [reply.payload.buffers for reply in replies]
+    average: np.ndarray = np.average(
+        np.stack([b for b in buffers if b is not None]), axis=0, weights=weights
+    )
+    return average.astype(np.float32)
