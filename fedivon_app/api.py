@@ -31,6 +31,7 @@ from fedivon_app.federation.run_queue import Engine, Launch, Where, launch
 from fedivon_app.runs import folder as folders
 from fedivon_app.runs.calibration import calibration_of
 from fedivon_app.runs.check import check
+from fedivon_app.runs.place import place_of_runs
 from fedivon_app.runs.plan import plan_runs
 from fedivon_app.runs.predictions import read_rows
 from fedivon_app.runs.trained_model import Trained, Which
@@ -234,7 +235,7 @@ def run(
     experiment: str,
     strategy: str | None = None,
     *,
-    runs: str | Path = "runs",
+    runs: str | Path | None = None,
     engine: Engine = "inline",
     cpus: float = 1,
     show: Callable[[str], None] | None = None,
@@ -243,12 +244,13 @@ def run(
     """Run an experiment of conf/experiment, and return the run.
 
     Settings are given by name, sections as dictionaries: `rounds=20, client={"ess": 2000}`. The
-    run's folder is made in `runs`; `show` is given the lines of its progress. A run that fails
-    raises a RunError, settings that are wrong a SettingsError, before anything starts.
+    run's folder is made in `runs`, by default `./runs`; `show` is given the lines of its progress.
+    A run that fails raises a RunError, settings that are wrong a SettingsError, before anything
+    starts.
     """
     where = Where(cpus=cpus, engine=engine)
     words = [f"{name}={_written(value)}" for name, value in dotted(settings).items()]
-    overrides = [*where.settings, *words, f"run.folder={Path(runs).expanduser().absolute()}"]
+    overrides = [*where.settings, *words, f"run.folder={place_of_runs(runs, words)}"]
     axes = {"strategy": [strategy]} if strategy else {}
     plans = plan_runs(experiment, axes, overrides)
     check(plans)

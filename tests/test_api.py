@@ -99,6 +99,8 @@ def test_a_posterior_has_the_networks_names_and_shapes(made):
 def test_wrong_settings_are_told_before_anything_starts(tmp_path):
     with pytest.raises(SettingsError, match="no setting 'client.es': did you mean ess"):
         fedivon.run("demo", "fedivon", runs=tmp_path, client={"es": 3})
+    with pytest.raises(SettingsError, match="run folders cannot be made both in"):
+        fedivon.run("demo", runs=tmp_path, run={"folder": str(tmp_path / "other")})
     assert list(tmp_path.iterdir()) == []
 
 

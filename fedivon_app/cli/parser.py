@@ -6,6 +6,7 @@ import argparse
 import math
 import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 import fedivon_app
@@ -46,9 +47,18 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     if command in PASSED_ON and words[0] == command and not {"-h", "--help"} & {*words}:
         return argparse.Namespace(command=command, words=list(words[1:]))
     options = parser_of(command).parse_args(words)
+    own = getattr(options, "set", [])
     if getattr(options, "set_file", None) is not None:
-        options.set = [*_words_of_file(options), *options.set]
+        options.set = [*_words_of_file(options), *own]
+    if {"set", "runs"} <= vars(options).keys():
+        options.runs = _place_of_runs(options.runs, own, options.set)
     return options
+
+
+def _place_of_runs(given: Path | None, own: Sequence[str], words: Sequence[str]) -> Path:
+    from fedivon_app.runs.place import place_of_runs  # it reads YAML
+
+    return place_of_runs(given, own, below=words)
 
 
 def _words_of_file(options: argparse.Namespace) -> list[str]:
@@ -198,7 +208,12 @@ def add_start(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--strategy", nargs="+", metavar="NAME", help="methods to use instead of the experiment's"
     )
-    add_runs_folder(parser)
+    parser.add_argument(
+        "--runs",
+        type=given_path,
+        metavar="DIR",
+        help="where run folders are made, the same as --set run.folder=DIR (default: ./runs)",
+    )
 
 
 def add_runs_folder(parser: argparse.ArgumentParser) -> None:

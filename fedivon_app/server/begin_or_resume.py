@@ -16,6 +16,7 @@ from fedivon_app.datasets.loading import natural_clients
 from fedivon_app.methods import method, settings_of
 from fedivon_app.runs.checkpoints import Checkpoint
 from fedivon_app.runs.folder import Run
+from fedivon_app.runs.place import agreed_place
 from fedivon_app.runs.resuming import changed
 from fedivon_app.server.pretraining import pretrain
 from fedivon_app.server.recorder import checkpoint_of
@@ -45,8 +46,8 @@ def open_run(config: Mapping[str, Any], grid: Grid) -> Opened:
             run = run.with_settings(changed(run, overrides))
         run.note_code(config.get("commit", ""))
         return Opened(run, run.resume())
-    if config.get("runs"):
-        overrides.append(f"run.folder={config['runs']}")
+    if place := agreed_place(config.get("runs"), overrides):
+        overrides.append(f"run.folder={place}")
     settings = compose(settings_of, config["experiment"], config.get("strategy"), overrides)
     if (clients := natural_clients(settings)) is not None:
         data = settings.data.model_copy(update={"clients": clients})

@@ -119,6 +119,8 @@ def test_a_folder_that_cannot_be_the_runs_is_refused(tmp_path):
     assert [file.name for file in (tmp_path / "full").iterdir()] == ["precious.txt"]
     with pytest.raises(SettingsError, match="give an absolute path"):
         open_run(config | {"folder": "here"}, two_nodes())
+    with pytest.raises(SettingsError, match="the key `runs`.*: the two mean the same"):
+        open_run(run_config(tmp_path, f"run.folder={tmp_path / 'other'}"), two_nodes())
 
 
 def test_where_the_settings_do_not_say_the_nodes_are_counted(tmp_path):
