@@ -20,11 +20,13 @@ from torch import Tensor
 
 from fedivon_app.core.errors import RunError, SettingsError
 from fedivon_app.core.files import write_bytes
-from fedivon_app.runs.graph import OUTPUTS, ensemble, example_inputs, standardises
+from fedivon_app.core.likelihood import Number
+from fedivon_app.core.predict import Moments
+from fedivon_app.runs.graph import ensemble, example_inputs, standardises
 from fedivon_app.runs.trained_model import Trained
 
 NEEDED = ("onnx", "onnxscript", "onnxruntime")  # by ONNX: the extra `export`
-TOLERANCE = 1e-4  # of probabilities, between torch and a file that was written
+TOLERANCE = 1e-4  # of probabilities, or of a number's deviation, between torch and a file
 CHECKED = (1, 7)  # inputs at once when a file is compared with the model
 
 
@@ -69,14 +71,19 @@ def facts(trained: Trained, samples: int, bytes_in: bool = False) -> dict[str, s
     given = "bytes, N x H x W x C" if bytes_in else "as the network takes it"
     if standardises(trained):
         given = "rows as the table has them, N x D"
-    return {
+    standard = settings.data.standard
+    known = {"standard": standard.model_dump_json()} if standard else {}
+    if settings.task == "classification":
+        names = trained.class_names or list(range(trained.num_classes))
+        known |= {"class_names": json.dumps(names)}
+    return known | {
+        "task": settings.task,
         "experiment": settings.experiment,
         "strategy": settings.strategy,
         "seed": str(settings.seed),
         "round": str(trained.round),
         "samples": str(samples),
         "shape": json.dumps(trained.shape),
-        "class_names": json.dumps(trained.class_names or list(range(trained.num_classes))),
         "input": given,
         "scaling": settings.data.scaling,
     }
@@ -124,7 +131,7 @@ def _onnx(trained: Trained, samples: int, bytes_in: bool) -> bytes:
             module,
             (inputs,),
             input_names=["x"],
-            output_names=list(OUTPUTS if samples else OUTPUTS[:1]),
+            output_names=list(module.outputs),
             dynamic_shapes=(_BATCH,),
             dynamo=True,
         )
@@ -189,10 +196,32 @@ def _difference(trained: Trained, says: Says, samples: int, bytes_in: bool) -> f
         inputs = trained.inputs(x.numpy()) if bytes_in or standardises(trained) else x
         seed = trained.settings.seed
         moments = trained.predict(inputs.to(trained.flat.vector.device), samples, seed)
-        expected = [moments.mean, moments.uncertainty()["epistemic"]]
-        for found, wanted in zip(says(x), expected, strict=False):
-            largest = max(largest, float(np.abs(found - wanted).max()))
+        for found, wanted in zip(says(x), _expected(moments), strict=False):
+            largest = max(largest, float(np.abs(found - wanted.value).max()) / wanted.unit)
     return largest
+
+
+@dataclass(frozen=True, eq=False)
+class _Expected:
+    """What a file has to say, and in which unit it may differ a little."""
+
+    value: np.ndarray
+    unit: float = 1.0
+
+
+def _expected(moments: Moments) -> list[_Expected]:
+    """The outputs in the order of the graph's."""
+    parts = moments.uncertainty()
+    likelihood = moments.likelihood
+    if not isinstance(likelihood, Number):
+        return [_Expected(moments.mean), _Expected(parts["epistemic"])]
+    unit = likelihood.deviation
+    return [
+        _Expected(moments.scored[:, 0], unit),
+        _Expected(parts["deviation"], unit),
+        _Expected(parts["aleatoric"], unit**2),
+        _Expected(parts["epistemic"], unit**2),
+    ]
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,9 @@
     probabilities = (1/K) sum_s softmax(f(x; theta_s))
     epistemic     = (1/K) sum_s sum_c (p_sc - p_c)^2
 
+A model of numbers gives their value, which is the mean of the predicted Gaussian, its deviation,
+and the two parts of its variance: the noise, and the spread of the samples' means.
+
 Sample s is the one that predictions draw (core/predict.py), so the module says what `fedivon
 predict` says with as many samples. Every sample is a network of its own, and its tensors keep their
 names: `sample0.head.weight`; without samples there is one network, `mean`.
@@ -18,12 +21,56 @@ from torch import Tensor, nn
 
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.flat import Flat
+from fedivon_app.core.likelihood import CLASSES, Likelihood, Number, likelihood_of
 from fedivon_app.core.network import new_network
 from fedivon_app.core.predict import has_samples, sampled_weights
 from fedivon_app.core.standardise import Standard
 from fedivon_app.runs.trained_model import Trained
 
-OUTPUTS = ("probabilities", "epistemic")
+
+class Averaged(nn.Module):
+    """What is made of the predictions of several networks, (S, N, C).
+
+    `names` are those of the outputs; the first `at_the_mean` of them are all that one network has.
+    """
+
+    names: tuple[str, ...]
+    at_the_mean: int
+
+
+class AveragedClasses(Averaged):
+    """Mean probabilities, (N, C), and the epistemic part, (N,)."""
+
+    names = ("probabilities", "epistemic")
+    at_the_mean = 1
+
+    def forward(self, drawn: Tensor) -> tuple[Tensor, ...]:
+        """Return both."""
+        mean = drawn.mean(0)
+        return mean, (drawn - mean).square().mean(0).sum(-1)
+
+
+class AveragedNumbers(Averaged):
+    """A number's mean and deviation, and the parts of its variance, in its own unit, (N,) each.
+
+    They have 64 bits, in which a large mean does not swallow a small deviation.
+    """
+
+    names = ("value", "deviation", "aleatoric", "epistemic")
+    at_the_mean = 2
+
+    def __init__(self, likelihood: Number):
+        super().__init__()
+        self.offset = likelihood.mean
+        self.unit = likelihood.deviation
+
+    def forward(self, drawn: Tensor) -> tuple[Tensor, ...]:
+        """Return all four; see `Number` in core/likelihood.py."""
+        mu, variance = drawn.double().unbind(-1)
+        aleatoric = self.unit**2 * variance.mean(0)
+        epistemic = self.unit**2 * (mu - mu.mean(0)).square().mean(0)
+        deviation = (aleatoric + epistemic).sqrt()
+        return self.offset + self.unit * mu.mean(0), deviation, aleatoric, epistemic
 
 
 class Scaled(nn.Module):
@@ -57,27 +104,40 @@ class Standardised(nn.Module):
 
 
 class Ensemble(nn.Module):
-    """Networks of one architecture, whose class probabilities are averaged.
+    """Networks of one architecture, whose predictions are averaged.
 
-    `scaled` makes of the inputs what the networks take.
+    `scaled` makes of the inputs what the networks take; the likelihood says what their outputs
+    mean.
     """
 
-    def __init__(self, networks: dict[str, nn.Module], scaled: nn.Module | None = None):
+    def __init__(
+        self,
+        networks: dict[str, nn.Module],
+        likelihood: Likelihood = CLASSES,
+        scaled: nn.Module | None = None,
+    ):
         super().__init__()
         self.scaled = scaled
+        self.averaged: Averaged = (
+            AveragedNumbers(likelihood) if isinstance(likelihood, Number) else AveragedClasses()
+        )
+        self._predicted = likelihood.predicted
         self._names = list(networks)
         for name, network in networks.items():
             self.add_module(name, network)
 
-    def forward(self, x: Tensor) -> Tensor | tuple[Tensor, Tensor]:
-        """Return the mean probabilities, (N, C), and, of several networks, the epistemic part."""
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Return the names of what `forward` returns."""
+        names = self.averaged.names
+        return names if len(self._names) > 1 else names[: self.averaged.at_the_mean]
+
+    def forward(self, x: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """Return what the networks say of the inputs together, as `outputs` names it."""
         inputs = x if self.scaled is None else self.scaled(x)
-        drawn: list[Tensor] = [self.get_submodule(name)(inputs).softmax(-1) for name in self._names]
-        if len(drawn) == 1:
-            return drawn[0]
-        probabilities = torch.stack(drawn)
-        mean = probabilities.mean(0)
-        return mean, (probabilities - mean).square().mean(0).sum(-1)
+        drawn = [self._predicted(self.get_submodule(name)(inputs)) for name in self._names]
+        averaged: tuple[Tensor, ...] = self.averaged(torch.stack(drawn))
+        return averaged[: len(self.outputs)] if len(self.outputs) > 1 else averaged[0]
 
 
 def ensemble(trained: Trained, samples: int = 0, *, bytes_in: bool = False) -> Ensemble:
@@ -89,8 +149,6 @@ def ensemble(trained: Trained, samples: int = 0, *, bytes_in: bool = False) -> E
     """
     flat = trained.flat
     posterior = trained.payload.posterior
-    if trained.settings.task == "regression":
-        raise SettingsError("this model predicts numbers, and only models of classes are exported")
     if bytes_in and len(trained.shape) != 3:
         raise SettingsError("the model takes rows of numbers: only pictures can be given as bytes")
     if samples == 1:
@@ -111,7 +169,8 @@ def ensemble(trained: Trained, samples: int = 0, *, bytes_in: bool = False) -> E
             for s in range(samples)
         }
     networks = {name: _network(trained, weights) for name, weights in drawn.items()}
-    return Ensemble(networks, _scaled(trained, bytes_in=bytes_in)).eval()
+    scaled = _scaled(trained, bytes_in=bytes_in)
+    return Ensemble(networks, likelihood_of(trained.settings), scaled).eval()
 
 
 def _scaled(trained: Trained, *, bytes_in: bool) -> nn.Module | None:
@@ -132,7 +191,8 @@ def standardises(trained: Trained) -> bool:
 
 def _network(trained: Trained, weights: np.ndarray) -> nn.Module:
     cpu = torch.device("cpu")
-    flat = new_network(trained.settings.model, trained.shape, trained.num_classes, cpu)
+    outputs = likelihood_of(trained.settings).num_outputs(trained.num_classes)
+    flat = new_network(trained.settings.model, trained.shape, outputs, cpu)
     flat.load(weights)
     flat.load_buffers(trained.payload.buffers)
     return _apart(flat)
@@ -154,5 +214,9 @@ def example_inputs(trained: Trained, count: int, *, bytes_in: bool = False) -> T
         return torch.randint(
             0, 256, (count, *trained.shape), dtype=torch.uint8, generator=generator
         )
+    standard = trained.settings.data.standard
+    if standard is not None and standardises(trained):
+        usual = torch.randn((count, *trained.shape), generator=generator)
+        return (usual * torch.tensor(standard.deviation) + torch.tensor(standard.mean)).float()
     *sides, channels = trained.shape
     return torch.rand((count, channels, *sides), generator=generator)

@@ -11,6 +11,7 @@ from safetensors import safe_open
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.compose import compose
 from fedivon_app.core.errors import RunError, SettingsError
+from fedivon_app.core.likelihood import likelihood_of
 from fedivon_app.core.network import new_network
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.datasets.sources import load
@@ -29,7 +30,8 @@ def trained_model(name="mlp", shape=(8, 8, 1), *, precision=True, sets=(), seed=
     settings = compose(
         settings_of, "demo", "fedivon", [f"model.name={name}", *OPTIONS.get(name, ()), *sets]
     )
-    flat = new_network(settings.model, shape, 10, torch.device("cpu"))
+    outputs = likelihood_of(settings).num_outputs(10)
+    flat = new_network(settings.model, shape, outputs, torch.device("cpu"))
     mean = flat.mean()
     buffers = flat.buffers
     if buffers is not None:
@@ -89,6 +91,50 @@ def test_a_graph_that_takes_rows_standardises_them_as_in_training(tmp_path):
     outputs, _ = by_onnxruntime(done.path, rows)
     sampled = trained.predict(trained.inputs(rows), 2, trained.settings.seed).mean
     np.testing.assert_allclose(outputs["probabilities"], sampled, atol=2e-6)
+
+
+NUMBERS = ("value", "deviation", "aleatoric", "epistemic")
+FAR = "target_mean: 1.0e+6, target_deviation: 20.0"  # 32 bits would lose a three-hundredth of it
+
+
+def model_of_numbers(standard=f"mean: [5.0, 0.0, -1.0], deviation: [2.0, 1.0, 100.0], {FAR}"):
+    sets = ["task=regression", f"data.standard={{{standard}}}"]
+    return trained_model(shape=(3,), sets=sets)
+
+
+@pytest.mark.parametrize(("form", "samples"), [("onnx", 0), ("onnx", 3), ("torch", 3)])
+def test_a_model_of_numbers_gives_their_mean_and_their_deviation(form, samples, tmp_path):
+    trained = model_of_numbers()
+    rows = np.array([[5.0, 0.5, 99.0], [1.0, np.nan, -1.0]], np.float32)
+    if form == "onnx":
+        pytest.importorskip("onnxruntime")
+    done = export(trained, form, tmp_path / "numbers", samples)
+    if form == "onnx":
+        said, facts = by_onnxruntime(done.path, rows)
+        assert facts["task"] == "regression" and "class_names" not in facts
+    else:
+        outputs = torch.export.load(io.BytesIO(done.path.read_bytes())).module()(torch.tensor(rows))
+        said = dict(zip(NUMBERS, map(np.asarray, outputs), strict=False))
+    assert list(said) == list(NUMBERS if samples else NUMBERS[:2])
+    moments = trained.predict(trained.inputs(rows), samples, trained.settings.seed)
+    parts = moments.uncertainty() | {"value": moments.scored[:, 0]}
+    for name, found in said.items():
+        np.testing.assert_allclose(found, parts[name], rtol=1e-5, atol=1e-3, err_msg=name)
+    assert np.abs(said["value"] - parts["value"]).max() < 1e-3
+    if samples:
+        together = said["aleatoric"] + said["epistemic"]
+        np.testing.assert_allclose(said["deviation"] ** 2, together)
+        assert said["epistemic"].min() > 1e-3
+
+
+def test_tensors_of_a_model_of_numbers_come_with_the_unit_of_the_numbers(tmp_path):
+    trained = model_of_numbers()
+    done = export(trained, "safetensors", tmp_path / "a.safetensors", samples=2)
+    with safe_open(done.path, "pt") as file:
+        known = json.loads(file.metadata()["standard"])
+        assert file.get_tensor("sample1.head.weight").shape[0] == 2  # the mean and the noise
+    assert (known["target_mean"], known["target_deviation"]) == (1e6, 20.0)
+    assert known["mean"] == [5.0, 0.0, -1.0]
 
 
 def test_the_samples_of_a_graph_are_mirrored_where_those_of_the_model_are():

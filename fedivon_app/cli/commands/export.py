@@ -1,8 +1,9 @@
 """Writes a model as ONNX, torch or safetensors.
 
-The file needs nothing of FedIvon. With --samples it holds an ensemble of so many draws of the
-weights, as one graph with the outputs `probabilities`, which are their mean, and `epistemic`. ONNX
-and torch files are read again and compared with the model before they are kept.
+The file needs nothing of FedIvon. With --samples it holds an ensemble of that many draws of the
+weights, as one graph with the outputs `probabilities`, which are their mean, and `epistemic`. A
+model of numbers has the outputs `value` and `deviation`, and of an ensemble also `aleatoric` and
+`epistemic`. ONNX and torch files are read again and compared with the model before they are kept.
 """
 
 from __future__ import annotations
