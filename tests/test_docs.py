@@ -3,6 +3,7 @@
 import ast
 import importlib
 import inspect
+import os
 import re
 import runpy
 import tomllib
@@ -149,6 +150,8 @@ def understood(command: Command) -> None:
         return
     if not words or words[-1] == "--help":
         return
+    if "--set-file" in words:  # a file that the reader has
+        words[words.index("--set-file") + 1] = os.devnull
     options = parse(words)
     if options.command == "node":
         importlib.import_module(MAIN)._parse_args_run_supernode().parse_args(options.words)

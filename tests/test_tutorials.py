@@ -16,6 +16,7 @@ LEFT = {
     "your-model": ["runs/*-fedivon/summary.json"],
     "compare": ["comparison/*.html", "table.tex", "table.csv", "curves.pdf"],
     "your-csv": ["table-labels.png", "runs/*-fedivon/summary.json", "own/model.json"],
+    "privacy": ["private/*/report.html", "private/*/clients/partition-3/ledger/*.jsonl"],
     "add-a-method": ["runs/*-mymethod.fedavgm-METHOD/summary.json"],
 }
 

@@ -87,6 +87,7 @@ def here(tmp_path_factory) -> Path:
     place = tmp_path_factory.mktemp("here")
     write_npz(place / "own.npz")
     (place / "over.yaml").write_text("seed: 7\n")
+    (place / "ledger").mkdir()
     Image.fromarray(np.zeros((8, 8), np.uint8)).save(place / "one.png")
     make_keys(place / "keys", ["localhost"], ["north"])
     make_run(place, status=None, name="begun")

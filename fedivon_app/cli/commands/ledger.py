@@ -11,6 +11,7 @@ from fedivon_app.cli.node_words import add_node_config
 from fedivon_app.cli.parser import share
 from fedivon_app.cli.paths import given_path
 from fedivon_app.cli.tables import layout
+from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.ledger import Account, Ledger, Release, Size
 from fedivon_app.core.site_policy import site_ledger
 
@@ -31,6 +32,8 @@ def run(options: argparse.Namespace) -> int:
     """Print the ledger, and return the exit status."""
     ledger = site_ledger(options.node_config)
     if options.folder:
+        if not options.folder.is_dir():
+            raise SettingsError(f"{options.folder} is no folder, and so no ledger")
         ledger = Ledger(options.folder, ledger.limit)
     accounts = ledger.accounts()
     if not accounts:
