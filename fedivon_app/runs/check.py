@@ -19,6 +19,7 @@ from fedivon_app.runs.folder import Run, root_of
 from fedivon_app.runs.plan import Plan
 from fedivon_app.runs.uncertainty import out_of_distribution
 from fedivon_app.server.setup import Preparation, num_clients_of, prepare, with_facts
+from fedivon_app.server.standardising import check_standardising
 from fedivon_app.server.trackers import check_trackers
 
 
@@ -82,10 +83,12 @@ def _check(settings: AnySettings, seen: set[str], remote: bool) -> None:
         check_trackers(settings.run.trackers)
     needed = [data, settings.model, settings.seed, settings.evaluation.ood]
     looked_at = f"{needed}"
-    used = f"{needed[:2]} {settings.strategy} {settings.client} {settings.merge}"
+    learned = [settings.strategy, settings.task, settings.client, settings.merge]
+    used = f"{needed[:2]} {learned} {settings.privacy}"
     if {looked_at, used} <= seen:
         return
     prepared = prepare(settings)
+    check_standardising(settings, prepared.data.shape)
     if used not in seen:
         _check_method(with_facts(settings, prepared.data), prepared, remote)
     if looked_at not in seen and not remote:

@@ -54,22 +54,13 @@ def agree(
     weights = kept.class_weights if kept else None
     balanced = settings.client.class_weights == "balanced"
     scaled = is_standardised(settings.data)
-    if scaled and len(data.shape) != 1:
-        raise SettingsError(
-            f"data.standardise is for tables, and inputs have shape {data.shape}: pictures are "
-            "scaled by data.scaling"
-        )
+    check_standardising(settings, data.shape)
     regression = settings.task == "regression"
     lacking = (standard is None and (scaled or regression)) or (balanced and weights is None)
     if not lacking:
         missing = kept.missing if kept else {}
         known = replace(data, standard=standard, class_weights=weights, missing=missing)
         return Agreed(replace(prepared, data=known))
-    if settings.privacy.is_private:
-        raise SettingsError(
-            "privacy.epsilon is set, and sums of the columns have no noise: give means and "
-            "deviations by data.standard, or leave inputs as they are (data.standardise=false)"
-        )
     contents = Contents(with_facts(settings, data))
     roll_call = RollCall(settings, prepared.architecture)
     roll_call.assemble(grid, contents(Instructions(round=0)))
@@ -94,6 +85,22 @@ def agree(
     )
     _tell(known, sums)
     return Agreed(replace(prepared, data=known), roll_call)
+
+
+def check_standardising(settings: AnySettings, shape: tuple[int, ...]) -> None:
+    """Raise a SettingsError if inputs of this shape are to be standardised and cannot be."""
+    if not is_standardised(settings.data):
+        return
+    if len(shape) != 1:
+        raise SettingsError(
+            f"data.standardise is for tables, and inputs have shape {shape}: pictures are scaled "
+            "by data.scaling"
+        )
+    if settings.privacy.is_private and settings.data.standard is None:
+        raise SettingsError(
+            "privacy.epsilon is set, and sums of the columns have no noise: give means and "
+            "deviations by data.standard, or leave inputs as they are (data.standardise=false)"
+        )
 
 
 def _standard(sums: ColumnSums, data: ServerData, *, scaled: bool, regression: bool) -> Standard:

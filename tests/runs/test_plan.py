@@ -345,6 +345,7 @@ def test_a_run_that_fails_does_not_stop_the_others(federation, tmp_path, capsys)
         (["client.epochz=1,2"], "there is no setting 'client.epochz': did you mean epochs?"),
         (["data.clients=4,5000"], "data.clients=5000: 5000 clients"),
         (["model.name=mlp,lenett"], "model.name=lenett: model: there is no model 'lenett'"),
+        (["data.standardise=false,true"], "data.standardise=true: data.standardise is for tables"),
         (["seed=1", "--seeds", "2"], "seed is given twice"),
         (["seed=1", "--name", "a/b"], "folder"),
         (["seed=1", "--strategy", "fedavg", "fedivom"], "there is no strategy 'fedivom'"),
