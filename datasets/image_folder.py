@@ -14,8 +14,7 @@ import numpy as np
 
 from fedivon_app.core.errors import DataError
 from fedivon_app.datasets.base import Source
-
-SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm"}
+from fedivon_app.datasets.picture_file import SUFFIXES, checked_values, is_picture, open_picture
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +23,19 @@ class Picture:
 
     file: Path
     label: int
+
+
+@dataclass(frozen=True)
+class Form:
+    """What pictures are brought to.
+
+    That is a height and a width, if one is asked for, and so many channels; `values` are those of
+    DICOM files that become black and white.
+    """
+
+    size: tuple[int, int] | None
+    channels: int
+    values: Sequence[float] | None = None
 
 
 @dataclass(frozen=True)
@@ -40,22 +52,24 @@ def image_folder(
     path: str | Path | None = None,
     image_size: int | tuple[int, int] | None = None,
     channels: int = 3,
+    values: Sequence[float] | None = None,
 ) -> Source:
     """Read every picture; a class's number is its place among the sorted folder names of train/.
 
     `image_size` (height and width, or one number for both) resizes all pictures; without it they
-    must agree. `channels` is 3 (colour) or 1 (grey).
+    must agree. `channels` is 3 (colour) or 1 (grey). In DICOM files, `values` are the quantities
+    that become black and white.
     """
     if channels not in (1, 3):
         raise DataError(f"image-folder: channels must be 1 (grey) or 3 (colour), not {channels!r}.")
-    size = _height_and_width(image_size)
+    form = Form(_height_and_width(image_size), channels, checked_values(values))
     listing = list_pictures(path)
-    x_train = pixels_of(listing.train, size, channels)
+    x_train = pixels_of(listing.train, form)
     return Source(
         name="image-folder",
         x_train=x_train,
         y_train=_labels(listing.train),
-        x_test=pixels_of(listing.test, size, channels, required=x_train.shape[1:3]),
+        x_test=pixels_of(listing.test, form, required=x_train.shape[1:3]),
         y_test=_labels(listing.test),
         num_classes=len(listing.classes),
         class_names=tuple(listing.classes),
@@ -143,21 +157,18 @@ def annotated_pictures(part: Path, classes: list[str]) -> list[Picture]:
 
 
 def pixels_of(
-    pictures: Sequence[Picture],
-    resize: tuple[int, int] | None,
-    channels: int,
-    required: tuple[int, ...] | None = None,
+    pictures: Sequence[Picture], form: Form, required: tuple[int, ...] | None = None
 ) -> np.ndarray:
     """Return all pictures as one uint8 array.
 
-    Their height and width are those of `resize`, to which they are brought; without it they must
-    have the required ones or, where none are required, those of the first picture.
+    Their height and width are those of the form; if it has none they must have the required ones
+    or, where none are required, those of the first picture.
     """
-    first = _picture_pixels(pictures[0].file, resize, channels)
+    first = _picture_pixels(pictures[0].file, form)
     expected = required or first.shape[:2]
     pixels = np.empty((len(pictures), *expected, *first.shape[2:]), np.uint8)
     for row, picture in enumerate(pictures):
-        one = first if row == 0 else _picture_pixels(picture.file, resize, channels)
+        one = first if row == 0 else _picture_pixels(picture.file, form)
         if one.shape[:2] != expected:
             raise DataError(
                 f"{picture.file}: {_by(one.shape[:2])} pixels, but the others have "
@@ -174,23 +185,14 @@ def subfolders(folder: Path) -> list[Path]:
     ]
 
 
-def is_picture(file: Path) -> bool:
-    """Tell by its suffix whether a file is a picture; hidden files are not."""
-    return file.suffix.lower() in SUFFIXES and not file.name.startswith(".")
-
-
-def _picture_pixels(file: Path, resize: tuple[int, int] | None, channels: int) -> np.ndarray:
+def _picture_pixels(file: Path, form: Form) -> np.ndarray:
     from PIL import Image
 
-    try:
-        with Image.open(file) as image:
-            converted = image.convert("RGB" if channels == 3 else "L")
-        if resize:
-            height, width = resize
-            converted = converted.resize((width, height), Image.Resampling.BILINEAR)
-        return np.asarray(converted)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise DataError(f"{file}: not a readable picture ({type(error).__name__}).") from error
+    converted = open_picture(file, form.values).convert("RGB" if form.channels == 3 else "L")
+    if form.size:
+        height, width = form.size
+        converted = converted.resize((width, height), Image.Resampling.BILINEAR)
+    return np.asarray(converted)
 
 
 def _height_and_width(image_size: int | tuple[int, int] | None) -> tuple[int, int] | None:

@@ -33,7 +33,7 @@ from fedivon_app.runs.calibration import calibration_of
 from fedivon_app.runs.check import check
 from fedivon_app.runs.place import place_of_runs
 from fedivon_app.runs.plan import plan_runs
-from fedivon_app.runs.predictions import read_rows
+from fedivon_app.runs.predictions import rows_of
 from fedivon_app.runs.trained_model import Trained, Which
 
 SAMPLES = 64  # by which a posterior predicts unless told otherwise
@@ -213,7 +213,7 @@ class Run:
             drawn = calibrated.samples
             seed = trained.settings.seed
         if isinstance(x, str | Path):
-            inputs = trained.inputs(read_rows(Path(x), trained.shape, trained.table))
+            inputs = rows_of(trained, Path(x))
         elif isinstance(x, Tensor):
             inputs = x.to(trained.flat.vector.device)
         else:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
 from fedivon_app.core.errors import DataError
 from fedivon_app.core.text import one_line
-from fedivon_app.datasets.image_folder import SUFFIXES, is_picture
 from fedivon_app.datasets.npz import UNREADABLE, checked_inputs
+from fedivon_app.datasets.picture_file import SUFFIXES, is_picture, open_picture
 from fedivon_app.datasets.resize import fit, resize
 from fedivon_app.datasets.table_file import TableFile, is_table
 from fedivon_app.datasets.table_format import TableFormat
@@ -57,7 +56,7 @@ def predictions(
     for path in paths:
         for file in _files(path):
             try:
-                rows = trained.inputs(read_rows(file, trained.shape, trained.table))
+                rows = rows_of(trained, file)
             except DataError as error:
                 yield Prediction(str(file), {}, error)
                 continue
@@ -80,10 +79,22 @@ def _files(path: Path) -> list[Path]:
     return sorted(file for file in path.rglob("*") if is_picture(file)) or [path]
 
 
-def read_rows(file: Path, shape: tuple[int, ...], table: TableFormat | None = None) -> np.ndarray:
+def rows_of(trained: Trained, file: Path) -> Tensor:
+    """Return what is in a file as inputs of the network, read as the model's own data were."""
+    values = trained.settings.data.options.get("values")
+    return trained.inputs(read_rows(file, trained.shape, trained.table, values))
+
+
+def read_rows(
+    file: Path,
+    shape: tuple[int, ...],
+    table: TableFormat | None = None,
+    values: Sequence[float] | None = None,
+) -> np.ndarray:
     """Return what is in a picture, an .npz file or a table, as rows that fit inputs of this shape.
 
-    `table` is the format of the tables that the model was trained on.
+    `table` is the format of the tables that the model was trained on, `values` the range of values
+    of DICOM pictures.
     """
     if file.is_dir():
         raise DataError(f"{file}: there is no picture in it ({', '.join(sorted(SUFFIXES))})")
@@ -94,16 +105,11 @@ def read_rows(file: Path, shape: tuple[int, ...], table: TableFormat | None = No
     if len(shape) == 1:
         kinds = "a .csv, .parquet or .feather file" if table else "an .npz file with an array x"
         raise DataError(f"{file}: the model takes tables of {shape[0]} numbers: give {kinds}")
+    picture = open_picture(file, values)
     try:
-        with Image.open(file) as image:
-            image.load()
-            return resize(image, shape)[None]
-    except FileNotFoundError:
-        raise DataError(f"{file}: there is no such file") from None
+        return resize(picture, shape)[None]
     except DataError as error:
         raise DataError(f"{file}: {error}") from None
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise DataError(f"{file}: not a readable picture ({type(error).__name__})") from None
 
 
 def _read_npz(file: Path) -> np.ndarray:
