@@ -10,9 +10,13 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
+
 from fedivon_app.core.client_settings import HeadSettings
 from fedivon_app.core.errors import SettingsError, UserError
 from fedivon_app.core.settings import AnySettings
+from fedivon_app.datasets.base import Source
+from fedivon_app.datasets.loading import is_standardised
 from fedivon_app.datasets.node_data import partition_of
 from fedivon_app.methods import method
 from fedivon_app.runs.folder import Run, root_of
@@ -105,7 +109,22 @@ def _check_method(settings: AnySettings, prepared: Preparation, remote: bool) ->
     strategy.begin(prepared.flat.mean(), prepared.flat.buffers)
     if not remote:
         node = {"partition-id": 0, "num-partitions": num_clients_of(settings)}
-        chosen.client(settings, partition_of(settings, node))
+        partition = partition_of(settings, node)
+        _check_gaps(settings, partition.source)
+        chosen.client(settings, partition)
+
+
+def _check_gaps(settings: AnySettings, source: Source) -> None:
+    """Look for missing values, which only standardised inputs can have."""
+    if is_standardised(settings.data) or source.x_train.dtype.kind != "f":
+        return
+    gaps = int(np.isnan(source.x_train.reshape(len(source.x_train), -1)).any(axis=1).sum())
+    if gaps:
+        raise SettingsError(
+            f"data.standardise is off, and {gaps} of {len(source.x_train)} rows have missing "
+            "values: with data.standardise=true the mean takes their place; or leave such columns "
+            "out (data.drop_columns), or fill them in"
+        )
 
 
 def _check_outside(settings: AnySettings, prepared: Preparation) -> None:

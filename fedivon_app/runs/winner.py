@@ -1,9 +1,9 @@
-"""Which of several methods won, by how much, and whether the seeds allow to say so.
+"""Which of several methods won, by how much, and whether it is more than chance.
 
 Runs of two methods with the same seed have the same data and the same split, so they are compared
 in pairs: d_s is the difference of their scores under seed s. Over n seeds the mean of d has the
 interval mean ± t_(n-1) stdev(d) / sqrt(n), at 95 %; where the best is held against m others, each
-interval is at 1 - 0.05/m (Bonferroni). The seeds allow to say that the best has won if no interval
+interval is at 1 - 0.05/m (Bonferroni). That the best is ahead is more than chance if no interval
 reaches zero. One seed tells nothing, for then there is no stdev.
 """
 
@@ -52,10 +52,10 @@ class Verdict:
         if self.low is None or self.high is None:
             return f"By {_named(self.score)}, {ahead}, under one seed."
         interval = f"{self._number(self.low)} to {self._number(self.high)}"
-        says = "allow" if self.certain else "do not allow"
+        chance = "is more than chance" if self.certain else "may be chance"
         return (
-            f"By {_named(self.score)}, {ahead} (interval over {self.seeds} seeds {interval}): "
-            f"the seeds {says} to say so."
+            f"By {_named(self.score)}, {ahead} (interval over {self.seeds} seeds: {interval}); "
+            f"that {chance}."
         )
 
     def _number(self, value: float) -> str:
