@@ -18,10 +18,10 @@ from typing import Any
 from scipy.stats import t as student
 
 from fedivon_app.core.client_scores import PLACES
-from fedivon_app.core.scores import SCORES, Score
+from fedivon_app.core.scores import NUMBER_SCORES, SCORES, Score
 
 LEVEL = 0.95
-JUDGED_BY = ("accuracy", "nll")
+JUDGED_BY = (SCORES["accuracy"], NUMBER_SCORES["rmse"], SCORES["nll"])
 Values = Mapping[str, Mapping[int, float]]  # by method and seed
 
 
@@ -135,12 +135,12 @@ def verdict_lines(
     `more_seeds` is the option of the command that asks for them.
     """
     found = []
-    for name in JUDGED_BY:
+    for score in JUDGED_BY:
         values = {
-            method: {seed: scores[name] for seed, scores in seeds.items() if name in scores}
+            method: {seed: one[score.name] for seed, one in seeds.items() if score.name in one}
             for method, seeds in by_method.items()
         }
-        if one := verdict(values, SCORES[name]):
+        if one := verdict(values, score):
             found.append(one)
     if not found:
         return []

@@ -89,3 +89,14 @@ def test_list_says_in_what_runs_of_a_method_differ(tmp_path, capsys):
     assert heading.rstrip().endswith("what differs")
     told = [row[heading.index("what differs") :].strip() for row in rows]
     assert told == ["seed=0 rounds=4", "seed=1 rounds=6", ""]
+
+
+def test_runs_that_predict_numbers_have_a_column_for_their_error(tmp_path, capsys):
+    make_run(tmp_path, name="20260101-000000-a", test={"mean": SCORES})
+    assert main(["list", str(tmp_path)]) == 0 and "RMSE" not in capsys.readouterr().out
+    make_run(tmp_path, name="20260102-000000-b", test={"mean": {"rmse": 1.5, "nll": 2.0}})
+    assert main(["list", str(tmp_path)]) == 0
+    head, _, first, second = capsys.readouterr().out.splitlines()
+    assert "accuracy %    RMSE     NLL" in head
+    assert first.split()[6:9] == ["50.00", "-", "1.2500"]
+    assert second.split()[6:9] == ["-", "1.5000", "2.0000"]

@@ -20,7 +20,9 @@ def test_differences_are_paired_by_seed():
     difference = [0.01, 0.011, 0.012]
     expected = stats.ttest_1samp(difference, 0).confidence_interval(0.95)
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
-    assert "b is ahead of a by 1.10 points" in found.text and "that is more than chance" in found.text
+    assert (
+        "b is ahead of a by 1.10 points" in found.text and "that is more than chance" in found.text
+    )
 
 
 def test_lower_is_better_for_nll_and_chance_is_called_so():
@@ -74,6 +76,15 @@ def test_a_method_without_a_global_model_is_compared_at_the_clients():
     personal = summary("b", 0, 0.9, part="personal", place="clients_after_training")
     first, *_ = closing_lines([shared, personal])
     assert "b is ahead of a by 50.00 points" in first
+
+
+def test_numbers_are_compared_by_their_error():
+    runs = [summary("a", 0, 0.5), summary("b", 0, 0.5)]
+    for run, rmse in zip(runs, (2.0, 1.5), strict=True):
+        run["final"]["test"]["mean"] = {"rmse": rmse, "nll": 2 * rmse}
+    first, second, _ = closing_lines(runs)
+    assert first == "By RMSE, b is ahead of a by 0.5000, under one seed."
+    assert second.startswith("By NLL, b is ahead of a by 1.0000")
 
 
 def test_only_seeds_that_all_have_are_counted():

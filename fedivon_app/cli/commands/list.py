@@ -13,13 +13,15 @@ from pathlib import Path
 from fedivon_app.cli.paths import given_path, near
 from fedivon_app.cli.tables import MISSING, ScoreColumns, ScoredRow, scores_table
 from fedivon_app.core.dotted import flat as dotted
-from fedivon_app.core.scores import SCORES
+from fedivon_app.core.scores import NUMBER_SCORES, SCORES, Score
 from fedivon_app.core.text import duration
 from fedivon_app.runs.catalogue import Found, find, last_scores
 
 IGNORED = ("run.", "experiment", "strategy")  # settings that make no difference
 MOST = 4  # differences that a line has room for
-LISTED = ("accuracy", "nll", "ece")  # scores for which a line has room
+DIFFERS = "what differs"
+RMSE = NUMBER_SCORES["rmse"]
+LISTED = (SCORES["accuracy"], RMSE, SCORES["nll"], SCORES["ece"])  # for which a line has room
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -81,7 +83,7 @@ def list_table(there: Iterable[Found]) -> str:
     reasons = []
     there = list(there)
     differs = differences(there)
-    widest = max(map(len, differs.values()), default=0)
+    widest = max(map(len, (DIFFERS, *differs.values())))
     for found in there:
         scores = last_scores(found.scores)
         words = [near(found.folder), found.strategy or MISSING]
@@ -101,7 +103,13 @@ def list_table(there: Iterable[Found]) -> str:
         words=("folder", "strategy", "data", "model", "status", "rounds"),
         rows=rows,
         left=5,
-        rest=("time", "what differs".ljust(widest)),
-        columns=ScoreColumns([SCORES[name] for name in LISTED]),
+        rest=("time", DIFFERS.ljust(widest)),
+        columns=ScoreColumns(_listed(there)),
     )
     return "\n".join([table, *([""] if reasons else []), *reasons])
+
+
+def _listed(there: Iterable[Found]) -> list[Score]:
+    """The columns of scores; errors of numbers have one where a run predicts numbers."""
+    numbers = any(RMSE.name in (last_scores(found.scores) or {}) for found in there)
+    return [score for score in LISTED if numbers or score is not RMSE]
