@@ -329,6 +329,6 @@ def _control(connection: HTTPConnection) -> Iterator[Finding]:
     if answer.status != 403:
         yield warning(
             "control",
-            "who is here can register keys and submit runs",
+            "anyone who reaches this port can register keys and submit runs",
             "let sites reach the proxy's port alone (deploy/nginx.conf), not the SuperLink's own",
         )

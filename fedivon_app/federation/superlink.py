@@ -183,7 +183,9 @@ class SuperLink:
             with closing(client):
                 yield client
         except Exception as error:
-            why = tls_hint(self.address, self.ca) or unboxed(str(error))
+            if hint := tls_hint(self.address, self.ca):
+                raise FlowerError(f"cannot talk to {self.address}: {hint}") from None
+            why = unboxed(str(error))
             raise FlowerError(f"the SuperLink at {self.address} does not answer: {why}") from None
 
     def _patiently(self, run_id: str) -> RunEnd | None:
@@ -241,7 +243,7 @@ class SuperLink:
         if not answer.get("success"):
             why = one_line(unboxed(str(answer.get("error-message"))))
             if UNREACHABLE in why and (hint := tls_hint(self.address, self.ca)):
-                raise FlowerError(f"the SuperLink at {self.address} does not answer: {hint}")
+                raise FlowerError(f"cannot talk to {self.address}: {hint}")
             raise FlowerError(f"`flwr {words[0]}` failed: {why}")
         return answer
 

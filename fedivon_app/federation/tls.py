@@ -40,4 +40,4 @@ def _hint(plain: socket.socket, host: str, ca: Path | None) -> str:
     except ssl.SSLCertVerificationError as error:
         return f"its certificate does not go with {ca}: {error.verify_message}"
     except (OSError, ValueError):
-        return "it speaks no TLS: leave --ca out" if ca else ""
+        return "it does not speak TLS: leave out --ca" if ca else ""

@@ -238,7 +238,7 @@ def test_who_forgets_the_authority_is_told(serve, keys, tmp_path):
     secure = serve()
     plain = serve(secure=False)
     assert tls_hint(secure, None) == "it speaks TLS: give --ca, its authority's ca.crt"
-    assert tls_hint(plain, ca) == "it speaks no TLS: leave --ca out"
+    assert tls_hint(plain, ca) == "it does not speak TLS: leave out --ca"
     assert tls_hint(secure, ca) == tls_hint(plain, None) == ""
     make_keys(tmp_path / "others", ["127.0.0.1"], [])
     assert "does not go with" in tls_hint(secure, tmp_path / "others" / "server" / "ca.crt")
