@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -14,6 +15,7 @@ from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.setting_words import SettingField, default_of, field_type, setting_fields
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.core.text import did_you_mean
+from fedivon_app.datasets.loading import TABLE_SETTINGS
 from fedivon_app.datasets.partition import RULES, options_of
 
 Means = Callable[[AnySettings], str]  # why a setting means nothing for a run; "" if it does
@@ -35,6 +37,10 @@ _by_rule = {name for rule in RULES for name in options_of(rule)} & set(DataSetti
 # Settings that mean something under a condition only, by pattern.
 CONDITIONS: dict[str, Means] = {
     **{f"data.{name}": _partition(name) for name in _by_rule},
+    **dict.fromkeys(
+        [f"data.{name}" for name in TABLE_SETTINGS],
+        _unless(lambda s: s.data.source in ("table", "nodes"), "the data are no table"),
+    ),
     "data.shape": _unless(lambda s: s.data.source == "nodes", "the data themselves tell it"),
     "wire.[!c]*": _unless(lambda s: s.wire.codec == "compact", "wire.codec is raw"),
     "client.decay*": _unless(
@@ -64,6 +70,13 @@ CONDITIONS: dict[str, Means] = {
     "model.dropout_logits": _unless(
         lambda s: s.model.dropout is not None, "model.dropout is not set"
     ),
+    "model.lora_rank": _unless(
+        lambda s: s.model.trainable == "lora", "model.trainable is not lora"
+    ),
+    "attack.[!k]*": _unless(lambda s: s.attack.kind != "none", "attack.kind is none"),
+    "merge.robust_*": _unless(lambda s: s.merge.robust != "none", "merge.robust is none"),
+    "privacy.[!es]*": _unless(lambda s: s.privacy.is_private, "privacy.epsilon is not set"),
+    "privacy.size_epsilon": _unless(lambda s: s.privacy.is_private, "privacy.epsilon is not set"),
 }
 
 
@@ -78,7 +91,9 @@ def explained(made: Composed, asked: str = "") -> str:
     meant = [one for one in fields if not asked or f"{one.name}.".startswith(f"{asked}.")]
     if not meant:
         known = {one.name for one in fields}
-        near = did_you_mean(asked, known | {name.partition(".")[0] for name in known})
+        sections = {name.partition(".")[0] for name in known}
+        names = {*known, *sections}
+        near = did_you_mean(asked, names if get_close_matches(asked, names) else sections)
         raise SettingsError(f"there is no setting {asked!r}: {near}")
     chosen = [one for one in meant if one.name == asked or not meaningless(one.name, made.settings)]
     return "\n\n".join("\n".join(_lines(one, made)) for one in chosen)
@@ -97,7 +112,9 @@ def _lines(one: SettingField, made: Composed) -> Iterator[str]:
     yield f"{one.name}: {_written(one.value)}"
     if one.description:
         yield f"    {one.description}"
-    yield f"    {field_type(one.field)}; default {default_of(one.field)}".replace("`", "")
+    default = default_of(one.field)
+    told = default if one.field.is_required() else f"default {default}"
+    yield f"    {field_type(one.field)}; {told}".replace("`", "")
     yield f"    set by {origin}" if origin else "    not set: the default"
     if why := meaningless(one.name, made.settings):
         yield f"    means nothing for this run: {why}"

@@ -42,6 +42,12 @@ def test_what_means_nothing_for_the_run_is_left_out():
     assert "pretraining.fraction" in shards and "pretraining.epochs" not in shards
     assert "pretraining.epochs" in names_in(explain("pretraining.fraction=0.1"))
     assert "client.ess" in shards and "client.ess" not in names_in(explain(strategy="fedavg"))
+    off = {"attack.share", "privacy.delta", "privacy.size_epsilon", "merge.robust_share"}
+    off |= {"data.label_column", "model.lora_rank"}
+    assert not off & shards
+    on = ["attack.kind=sign-flip", "privacy.epsilon=2", "evaluation.clients_every=0"]
+    assert {"attack.share", "privacy.delta", "privacy.size_epsilon"} <= names_in(explain(*on))
+    assert {"privacy.epsilon", "privacy.secure_aggregation", "attack.kind"} <= shards
     asked = explain(asked="data.alpha")
     assert "means nothing for this run: data.partition is shards" in asked
     assert "data.alpha" not in names_in(explain(asked="data"))
@@ -73,5 +79,7 @@ def test_a_name_that_does_not_exist_is_told(capsys):
         explain(asked="data.alpa")
     assert main(["settings", "demo", "--explain", "clint"]) == 2
     assert "did you mean client?" in capsys.readouterr().err
+    assert main(["settings", "demo", "--explain", "nope"]) == 2
+    assert "choose from attack, client, clients_per_round, data," in capsys.readouterr().err
     assert main(["settings", "demo", "--explain", "client.ess"]) == 0
     assert capsys.readouterr().out.startswith("client.ess: ")
