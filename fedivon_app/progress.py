@@ -25,6 +25,7 @@ CLIENTS = re.compile(r"\d+ clients with ")
 WORTH_TELLING = 60  # seconds that a run will take
 WAITS = "waiting for the clients"
 FIRST = "in its first round"
+REPORTS = "writing its report"
 
 
 def is_live() -> bool:
@@ -117,6 +118,7 @@ class RunLines:
         self._scores = ""
         self._began: tuple[int, float] | None = None  # the first round that was seen, and when
         self._told_time = False
+        self._ended = False
 
     def __call__(self, text: str) -> None:
         """Take the next line of the run."""
@@ -124,15 +126,18 @@ class RunLines:
         if found is None:
             if self.verbose or not self.brief:
                 self.line.say(text)
-            if not self._last:
+            if self._began is None:
                 waits = FIRST if CLIENTS.match(text) else WAITS
                 self.line.change(self._name, f"{waits} ...")
+            elif self._ended:
+                self.line.change(self._name, f"{REPORTS} ...", done=1, of=1)
             return
         self._round(text, done=int(found[1]), rounds=int(found[2]))
 
     def _round(self, text: str, done: int, rounds: int) -> None:
         left = self._left(done, rounds)
         self._last = text
+        self._ended = done == rounds
         scored = SCORED.findall(text)
         self._scores = scored[-1] if scored else self._scores
         loss = LOSS.search(text)

@@ -63,6 +63,16 @@ def test_a_terminal_has_one_line_with_the_time_left_and_the_last_scores(changes)
     assert text.count("round 3/4") == 1  # left behind at the end
 
 
+def test_after_the_last_round_nobody_waits_for_clients(changes):
+    console = Console(file=io.StringIO(), force_terminal=True, width=120)
+    with Line(live=True, console=console) as line:
+        lines = RunLines(line)
+        lines.begin("fedivon")
+        for text in ("round 1/2  train loss 0.9", "round 2/2  train loss 0.8", "completed"):
+            lines(text)
+    assert [told for _, told, _, _ in changes][-1] == "writing its report ..."
+
+
 def test_a_pipe_has_every_line_and_an_estimate_after_the_first_rounds(capsys):
     with Line(live=False) as line:
         lines = RunLines(line, clock=Clock(100.0))
