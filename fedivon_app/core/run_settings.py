@@ -78,7 +78,9 @@ class RunSettings(Section):
     """The run's folder."""
 
     folder: str | None = Field(
-        None, description="where run folders are made; default ~/fedivon-runs"
+        None,
+        description="where run folders are made; none: ./runs for `fedivon`, ~/fedivon-runs for a "
+        "bare `flwr run`",
     )
     checkpoint_every: int = Field(10, ge=1, description="rounds between checkpoints")
     client_state: Literal["node", "run"] = Field(
