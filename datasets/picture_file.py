@@ -76,7 +76,9 @@ def dicom_levels(file: Path, values: Sequence[float] | None = None) -> np.ndarra
         raise DataError(f"{file}: its pixels are {kind}, but only grey ones are read ({_GREY}).")
     if stored.ndim != 2:
         raise DataError(f"{file}: it has {len(stored)} frames: write each to a file of its own.")
-    levels = np.rint(np.clip((rescaled - low) / (high - low), 0, 1) * 255).astype(np.uint8)
+    levels: np.ndarray = np.rint(np.clip((rescaled - low) / (high - low), 0, 1) * 255).astype(
+        np.uint8
+    )
     return 255 - levels if kind == INVERTED else levels
 
 

@@ -13,7 +13,7 @@ def add_node_config(parser: argparse.ArgumentParser) -> None:
         type=node_config,
         default={},
         metavar="WORDS",
-        help="what the site's node has as --node-config",
+        help="the --node-config of the site's node",
     )
 
 

@@ -182,7 +182,7 @@ def add_launch(parser: argparse.ArgumentParser, engine: str = "flower") -> None:
         "--signature",
         type=given_path,
         metavar="FILE",
-        help="for sites that run what is signed: what `fedivon sign` wrote",
+        help="what `fedivon sign` wrote, for sites that run only signed code",
     )
 
 

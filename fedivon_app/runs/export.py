@@ -74,7 +74,7 @@ def facts(trained: Trained, samples: int, bytes_in: bool = False) -> dict[str, s
     standard = settings.data.standard
     known = {"standard": standard.model_dump_json()} if standard else {}
     if settings.task == "classification":
-        names = trained.class_names or list(range(trained.num_classes))
+        names = [trained.class_name(number) for number in range(trained.num_classes)]
         known |= {"class_names": json.dumps(names)}
     return known | {
         "task": settings.task,

@@ -189,6 +189,8 @@ def _tell(known: ServerData, sums: ColumnSums) -> None:
     if worst:
         told = ", ".join(f"{name} {count:,}" for name, count in worst[:NAMED])
         more = f" and {len(worst) - NAMED} more columns" if len(worst) > NAMED else ""
-        log.info("missing values in %d rows, taken for the mean: %s%s", int(sums.rows), told, more)
+        log.info(
+            "missing values among %d rows, replaced by the mean: %s%s", int(sums.rows), told, more
+        )
     if known.class_weights is not None:
         log.info("class weights %s", ", ".join(f"{one:.3g}" for one in known.class_weights))

@@ -21,10 +21,12 @@ SHORT = 12  # characters of a digest that are shown
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes to its parser."""
     parser.add_argument(
-        "--folder", type=given_path, metavar="DIR", help="the ledger's folder, whoever keeps it"
+        "--folder", type=given_path, metavar="DIR", help="the ledger's folder (default: the site's)"
     )
     add_node_config(parser)
-    parser.add_argument("--delta", type=share, help="of the epsilons (default: the site's)")
+    parser.add_argument(
+        "--delta", type=share, help="at which epsilon is counted (default: the site's)"
+    )
     parser.add_argument("--sum", action="store_true", help="one line for each data set")
 
 

@@ -1,7 +1,8 @@
 """Fits a personal model to your own data.
 
 The model is trained as in one more round of the run's method. Your file holds x_train, y_train,
-x_test and y_test, and is not sent anywhere. `fedivon predict` accepts DIR as a run.
+x_test and y_test, or is a table with the columns of the run's, and is not sent anywhere. `fedivon
+predict` accepts DIR as a run.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=given_path,
         required=True,
         metavar="FILE",
-        help="an .npz file with your own data",
+        help="an .npz file or a table with your own data",
     )
     add_folder(parser, "--out", "personal")
     parser.add_argument(

@@ -1,8 +1,9 @@
 """Predicts for images and tables, and says how sure it is.
 
 A table is a .csv, .parquet or .feather file with the columns that the model was trained on. Images
-can be in any format that Pillow reads; they are converted to the model's channels and resized
-(bilinear) to its height and width. An .npz file holds the inputs in an array x or x_test.
+can be in any format that Pillow reads, or grey DICOM files; they are converted to the model's
+channels and resized (bilinear) to its height and width. An .npz file holds the inputs in an array x
+or x_test.
 """
 
 from __future__ import annotations

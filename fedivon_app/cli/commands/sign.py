@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--to", type=given_path, metavar="FILE", help="where the signature goes (default: printed)"
     )
-    parser.add_argument("--days", type=rate, default=7.0, help="that it is good for (default: 7)")
+    parser.add_argument("--days", type=rate, default=7.0, help="days that it is valid (default: 7)")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -10,9 +10,9 @@ from fedivon_app.report.results import number
 from fedivon_app.report.view import PageView, Predictor
 
 NOTE = (
-    "Of every prediction the central interval that should hold the number with this probability, "
-    "and how often it does. On the diagonal a model knows how wrong it may be; below it, its "
-    "intervals are too narrow, and above it too wide."
+    "How often the central interval of a prediction holds the true number, against how often it "
+    "should. On the diagonal a model knows how wrong it may be; below it, its intervals are too "
+    "narrow, and above it too wide."
 )
 
 
