@@ -90,7 +90,7 @@ class SecureRounds(Rounds):
                 num_examples=self.roll_call.sizes[partition],
                 num_bytes=now.vector_bytes[partition],
                 source=_UNKNOWN,
-                metrics={},
+                metrics=now.spent.get(partition, {}),
             )
             for partition in there
         ]

@@ -185,14 +185,17 @@ def test_of_a_single_client_nothing_leaves_in_the_clear(tmp_path):
 
 
 def test_noisy_posteriors_can_be_summed_securely(tmp_path):
-    """Neither a loss nor anything else of a single private client is told."""
+    """Nothing of a single private client is told but what it has spent of its privacy."""
     words = ["privacy.epsilon=8", "evaluation.clients_every=0", "run.client_state=run"]
     grid = Losing(lose_two)
     loop, records = run("fedivon", tmp_path, *SMALL, *words, SECURE, grid=grid, rounds=2)
     assert [record["merged"] for record in records] == [True, True]
     for record in records:
         assert "train_loss" not in record
-        assert set(record["clients"][0]) == {"partition", "num_examples", "bytes"}
+        for client in record["clients"]:
+            assert set(client) == {"partition", "num_examples", "bytes", "epsilon", "noise"}
+    first, second = ([c["epsilon"] for c in record["clients"]] for record in records)
+    assert 0 < min(first) < max(second) <= 8
     assert len(list((tmp_path / "clients").glob("partition-*/ledger/*.jsonl"))) == CLIENTS
     assert loop.standing.payload.fault() is None
 
