@@ -183,10 +183,13 @@ class SuperLink:
             with closing(client):
                 yield client
         except Exception as error:
-            if hint := tls_hint(self.address, self.ca):
-                raise FlowerError(f"cannot talk to {self.address}: {hint}") from None
-            why = unboxed(str(error))
-            raise FlowerError(f"the SuperLink at {self.address} does not answer: {why}") from None
+            raise self._silence(unboxed(str(error))) from None
+
+    def _silence(self, why: str) -> FlowerError:
+        """Return why there is no talking to the SuperLink, if nobody knows better than `why`."""
+        if hint := tls_hint(self.address, self.ca):
+            return FlowerError(f"cannot talk to {self.address}: {hint}")
+        return FlowerError(f"the SuperLink at {self.address} does not answer: {why}")
 
     def _patiently(self, run_id: str) -> RunEnd | None:
         """Ask also where the SuperLink is away for a while: its run may go on without us."""
@@ -242,8 +245,8 @@ class SuperLink:
             answer = {"success": False, "error-message": done.stderr or done.stdout}
         if not answer.get("success"):
             why = one_line(unboxed(str(answer.get("error-message"))))
-            if UNREACHABLE in why and (hint := tls_hint(self.address, self.ca)):
-                raise FlowerError(f"cannot talk to {self.address}: {hint}")
+            if UNREACHABLE in why:
+                raise self._silence("is the address right, and is it running?")
             raise FlowerError(f"`flwr {words[0]}` failed: {why}")
         return answer
 
