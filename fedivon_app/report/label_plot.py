@@ -55,6 +55,7 @@ def divided(settings: AnySettings) -> Division:
         )
     clients = data.clients or natural_clients(settings)
     if clients is None:
+        division(data, 1, settings.seed, settings.task)  # what is wrong with the source comes first
         raise SettingsError(
             "data.clients is not set: say among how many the data are divided, as by "
             "--set data.clients=10"

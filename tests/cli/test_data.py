@@ -80,3 +80,8 @@ def test_what_cannot_be_drawn_is_said_in_a_line(words, says, tmp_path, monkeypat
     shown = capsys.readouterr()
     assert says in shown.err and len(shown.err.splitlines()) == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_a_table_without_a_file_is_told_before_the_number_of_clients(capsys):
+    assert main(["data", "table"]) == 2
+    assert "set data.path to a CSV, Parquet or Feather file" in capsys.readouterr().err
