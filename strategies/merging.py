@@ -59,7 +59,7 @@ class Merging:
             kept = self.vetting.weighed(lies, previous)
             return self._merge(server_round, kept, standing).posterior
 
-        received = self.vetting.attacked(server_round, replies, previous, tried)
+        received = self.vetting.attacked(server_round, replies, previous, tried, standing.history)
         return self.vetting.screened(server_round, received, previous, standing.history)
 
     def weighed(self, replies: Sequence[Reply], standing: Standing) -> Vetted:

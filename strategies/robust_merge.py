@@ -26,6 +26,7 @@ BY_COORDINATE = ("trimmed-mean", "median")
 FEWEST = 3  # replies among which somebody can be outvoted
 AGREEMENT = 0.3  # median cosine of a round's changes: above it, who goes against most is left out
 REACH = 1.5  # changes are cut to this many times the median, where a reply may be cut
+ALIKE = 0.95  # cosine of what sets replies apart, above which they say the same
 WHOLE_REACH = 4.0  # and those beyond this many are left out where it may not
 
 
@@ -102,10 +103,11 @@ def _agreeing(
     cosines = robust.median_cosines(found.changes)
     if float(np.median(cosines)) > AGREEMENT:
         good &= cosines >= 0
+    voices = robust.voices(found.changes, ALIKE)
     if whole:
-        good &= lengths <= WHOLE_REACH * typical
+        good &= (lengths <= WHOLE_REACH * typical) & (voices == 1)
     kept = np.flatnonzero(good).tolist()
-    own = capped(weights)[kept]
+    own = (capped(weights) * voices)[kept]
     shares = np.minimum(1.0, REACH * typical / np.maximum(lengths, 1e-300))
     passed = [
         replies[k] if whole else _towards(replies[k], sent, float(shares[k]), found.bounds)

@@ -19,8 +19,9 @@ from fedivon_app.strategies.attacks import Attack, Merge
 from fedivon_app.strategies.base import PosteriorStrategy, Reply
 from fedivon_app.strategies.cohort import diagonal
 from fedivon_app.strategies.guard import Bounds, Findings, Guarded, guarded
-from fedivon_app.strategies.history import Claim, History, Sketch
+from fedivon_app.strategies.history import Claim, History
 from fedivon_app.strategies.robust_merge import Vetted, vetted
+from fedivon_app.strategies.sketch import Sketch
 
 
 @dataclass(frozen=True)
@@ -53,14 +54,20 @@ class Vetting:
         self._sketch = Sketch.of(length, settings.seed) if settings.keeps_history else None
 
     def attacked(
-        self, number: int, replies: Sequence[Reply], sent: Payload, merge: Merge
+        self,
+        number: int,
+        replies: Sequence[Reply],
+        sent: Payload,
+        merge: Merge,
+        history: History,
     ) -> list[Reply]:
         """Return a round's replies as the liars have them; `merge` is what the server would do."""
         if not self.attack.liars:
             return list(replies)
 
         def tried(lies: Sequence[Reply]) -> Posterior:
-            return merge(self._guarded(lies, sent).replies)
+            passed = self.screened(number, lies, sent, history).replies
+            return merge(passed) if passed else sent.posterior
 
         return self.attack.forged(number, replies, sent.posterior, tried)
 

@@ -33,7 +33,9 @@ from tests.golden import InProcess, prepare_process
 SHORT = ["evaluation.every=0", "evaluation.clients_every=0", "evaluation.final_samples=32"]
 
 
-def measured(experiment: str, strategy: str, words: list[str]) -> dict[str, Any]:
+def measured(
+    experiment: str, strategy: str, words: list[str], part: str = "test"
+) -> dict[str, Any]:
     """What came of a run: scores by Monte Carlo where there are any, liars found, CPU seconds."""
     settings = compose(settings_of, experiment, strategy, [*SHORT, *words])
     prepared = prepare(settings)
@@ -48,7 +50,7 @@ def measured(experiment: str, strategy: str, words: list[str]) -> dict[str, Any]
         return {"accuracy": 0.0, "ece": 1.0, "failed": str(error)[:120]}
     seconds = time.process_time() - began
     evaluator = Evaluator(settings, prepared.flat, prepared.data.parts)
-    scores = evaluator.score("test", loop.standing.payload, settings.evaluation.final_samples)
+    scores = evaluator.score(part, loop.standing.payload, settings.evaluation.final_samples)
     best = list(scores.values())[-1]
     liars = loop.merging.vetting.attack.liars
     gone = loop.standing.history.left_out
