@@ -11,18 +11,6 @@ D x_k. Of each return two cosines are noted, and their means over a run's return
   one way whatever happens is not. As long as a model is far from what all want, all insist: so it
   is held against the median of all clients.
 
-Two more measures look at a client among those of its round, whose changes have unit length for the
-first of them.
-
-- Likeness. What sets a client apart from the average of its round is what its data have and others
-  have not, and that stays the same: its cosine with the client's portrait, a fading sum of what set
-  it apart before. Noise, and lies that are made of the replies of others, are like nobody. Where
-  data are alike, nobody has a face, and the median of all clients tells.
-- Discontent. A model that learns from all comes to suit each, and changes get shorter. Whose data
-  contradict those of most, as flipped labels do, finds the model as wrong as ever: its change grows
-  against the median of its round. That is held against how long its first ones were, and against
-  the median of all clients.
-
 Besides, the claims are noted: the mean of log(s_k / s) over the weights, s being the precision that
 was sent. That is held against the median of all clients, in both directions and from the first
 reply on; who has c times the median's data may claim c times as much, and need not.
@@ -38,54 +26,50 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import log, sqrt
+from typing import Any
 
 import numpy as np
 
+from fedivon_app.strategies.portraits import (
+    WITNESSES,
+    Doubt,
+    Portrait,
+    discontented,
+    doubts,
+    looks,
+)
 from fedivon_app.strategies.sketch import cosine
 
-REALS = ("claims", "allowances", "opposition", "insistence", "likeness", "first", "length")
-COUNTS = ("replies", "returns", "measured", "doubted", "left_out")
-TALLY = (*COUNTS, *REALS)  # what is kept of a client as numbers
+SUMS = ("claims", "allowances", "opposition", "insistence")
+TALLY = ("replies", "returns", "doubted", "left_out", *SUMS)  # what is kept of a client as numbers
+SEEN = ("count", "echoes", "likeness", "first", "length")  # and of its portrait
+COUNTS = ("replies", "returns", "doubted", "left_out", "count", "echoes")
 PREFIX = "history_"  # of the names of a record's arrays in a checkpoint
 RETURNS = 2  # of a client before it is judged
 PULLED = -0.05  # median opposition below which a round counts
 RETURNING = 3  # clients of a round that come back, for the round to count
-WITNESSES = 5  # clients at least among whom anybody is judged
 OPPOSITION = 0.0  # a mean above it, and above the median by APART, is a reason for doubt
 APART = 0.2
 INSISTENCE = 0.1  # above the median, or, where that is more, this many median deviations:
 DEVIATIONS = 2.5
 CLAIM = log(10)  # away from the median
-SLACK = 0.2  # of these and of the next, over the root of the number of returns
-UNLIKENESS = 0.25  # of a client to itself, above the median
-FADING = 0.8  # how much of a portrait is kept when a reply is added to it
-DISCONTENT = 0.45  # above the median, or, where that is more, this many median deviations:
-SPREADS = 3.0
-FIRST = 3  # replies by which a client's own length is known
-LONGEST = 0.3  # that a client's own length may be above the median, as a logarithm
-PACE = 0.3  # of what a reply counts in the length of late
+SLACK = 0.2  # of both, over the root of the number of returns
 
 
 @dataclass(frozen=True, eq=False)
 class Past:
     """What is known of a client: its last change and where the model was then, both as sketches.
 
-    `portrait` is what sets it apart, as a sketch too. `claims` and `allowances`, what its data
-    allow it to claim more, are sums over its `replies`; `opposition` and `insistence` are sums over
-    those of its `returns` that count. Of its replies in rounds with witnesses, `measured` in
-    number, `likeness` is the sum over all but the first, `first` the mean length of the first ones
-    and `length` that of late. `doubted` counts the rounds in which it was in doubt, and `left_out`
+    `portrait` is how it looks among others. `claims` and `allowances`, what its data allow it to
+    claim more, are sums over its `replies`; `opposition` and `insistence` are sums over those of
+    its `returns` that count. `doubted` counts the rounds in which it was in doubt, and `left_out`
     is the round since which it is left out, 0 for never.
     """
 
     change: np.ndarray
     server: np.ndarray
-    portrait: np.ndarray
+    portrait: Portrait
     replies: int = 0
-    measured: int = 0
-    likeness: float = 0.0
-    first: float = 0.0
-    length: float = 0.0
     claims: float = 0.0
     allowances: float = 0.0
     returns: int = 0
@@ -117,52 +101,6 @@ def _return(past: Past, change: np.ndarray, server: np.ndarray) -> Return:
 
 
 @dataclass(frozen=True, eq=False)
-class Look:
-    """How a reply looks among those of its round: what sets it apart, and how long it is."""
-
-    residual: np.ndarray
-    length: float
-
-
-def looks(changes: Mapping[int, np.ndarray]) -> dict[int, Look]:
-    """Return how the changes of a round look; nothing where there are too few of them."""
-    lengths = {p: float(np.linalg.norm(change)) for p, change in changes.items()}
-    moving = {p: change / lengths[p] for p, change in changes.items() if lengths[p] > 0}
-    if len(moving) < WITNESSES:
-        return {}
-    centre = np.mean(list(moving.values()), axis=0)
-    usual = float(np.median([log(lengths[p]) for p in moving]))
-    return {p: Look(way - centre, log(lengths[p]) - usual) for p, way in moving.items()}
-
-
-def _noted(past: Past, look: Look) -> Past:
-    """Return what is known of a client after one more look at it."""
-    count = past.measured
-    early = count < FIRST
-    first = (past.first * count + look.length) / (count + 1) if early else past.first
-    return replace(
-        past,
-        portrait=np.float32(FADING) * past.portrait + look.residual,
-        measured=count + 1,
-        likeness=past.likeness + (cosine(look.residual, past.portrait) if count else 0.0),
-        first=first,
-        length=first if early else past.length + PACE * (look.length - past.length),
-    )
-
-
-@dataclass(frozen=True)
-class Doubt:
-    """Why a client is in doubt: the name of what it does, its mean, and what would be the most."""
-
-    what: str
-    value: float
-    most: float
-
-    def __str__(self) -> str:
-        return f"its {self.what} over the run is {self.value:.2f}, and at most {self.most:.2f}"
-
-
-@dataclass(frozen=True, eq=False)
 class History:
     """The run-long record of all clients, by partition; a value, as all that a run carries on."""
 
@@ -188,9 +126,9 @@ class History:
         seen = looks(changes)
         now = dict(known)
         for partition, change in changes.items():
-            past = known.get(partition) or Past(change, server, np.zeros_like(change))
+            past = known.get(partition) or Past(change, server, Portrait(np.zeros_like(change)))
             if partition in seen:
-                past = _noted(past, seen[partition])
+                past = replace(past, portrait=past.portrait.seen(seen[partition]))
             if counts and partition in noted:
                 past = replace(
                     past,
@@ -210,26 +148,17 @@ class History:
 
     def doubts(self) -> dict[int, Doubt]:
         """Return who is in doubt, and why."""
-        present = {p: past for p, past in self.clients.items() if not past.left_out}
-        return self._of_looks(present) | self._of_claims(present) | self._of_answers(present)
+        present = self._present
+        found = doubts({p: past.portrait for p, past in present.items()})
+        return found | self._of_claims(present) | self._of_answers(present)
 
-    @staticmethod
-    def _of_looks(present: Mapping[int, Past]) -> dict[int, Doubt]:
-        known = {p: past for p, past in present.items() if past.measured >= FIRST}
-        if len(known) < WITNESSES:
-            return {}
-        unlike = {p: 1 - past.likeness / (past.measured - 1) for p, past in known.items()}
-        usual = float(np.median(list(unlike.values())))
-        content = {p: past.length - min(past.first, LONGEST) for p, past in known.items()}
-        middle = float(np.median(list(content.values())))
-        spread = float(np.median(np.abs(np.array(list(content.values())) - middle)))
-        longest = middle + max(DISCONTENT, SPREADS * spread)
-        found = {p: Doubt("discontent", v, longest) for p, v in content.items() if v > longest}
-        for partition, value in unlike.items():
-            most = usual + UNLIKENESS + SLACK / sqrt(known[partition].measured - 1)
-            if value > most:
-                found[partition] = Doubt("unlikeness to itself", value, most)
-        return found
+    def discontented(self) -> frozenset[int]:
+        """Return whom the model suits less and less."""
+        return discontented({p: past.portrait for p, past in self._present.items()})
+
+    @property
+    def _present(self) -> dict[int, Past]:
+        return {p: past for p, past in self.clients.items() if not past.left_out}
 
     @staticmethod
     def _of_claims(present: Mapping[int, Past]) -> dict[int, Doubt]:
@@ -292,12 +221,17 @@ class History:
             return {}
         pasts = list(self.clients.values())
         tallies = [
-            [p, *(getattr(past, name) for name in TALLY)] for p, past in self.clients.items()
+            [
+                p,
+                *(getattr(past, name) for name in TALLY),
+                *(getattr(past.portrait, name) for name in SEEN),
+            ]
+            for p, past in self.clients.items()
         ]
         return {
             f"{PREFIX}changes": np.stack([past.change for past in pasts]),
             f"{PREFIX}servers": np.stack([past.server for past in pasts]),
-            f"{PREFIX}portraits": np.stack([past.portrait for past in pasts]),
+            f"{PREFIX}faces": np.stack([past.portrait.face for past in pasts]),
             f"{PREFIX}tallies": np.array(tallies, np.float64),
         }
 
@@ -309,9 +243,13 @@ class History:
             return cls()
         changes = arrays[f"{PREFIX}changes"]
         servers = arrays[f"{PREFIX}servers"]
-        portraits = arrays[f"{PREFIX}portraits"]
+        faces = arrays[f"{PREFIX}faces"]
         clients = {}
         for row, (partition, *values) in enumerate(tallies.tolist()):
-            told = {n: v if n in REALS else int(v) for n, v in zip(TALLY, values, strict=True)}
-            clients[int(partition)] = Past(changes[row], servers[row], portraits[row], **told)
+            told: dict[str, Any] = {
+                name: int(value) if name in COUNTS else value
+                for name, value in zip((*TALLY, *SEEN), values, strict=True)
+            }
+            portrait = Portrait(faces[row], **{name: told.pop(name) for name in SEEN})
+            clients[int(partition)] = Past(changes[row], servers[row], portrait, **told)
         return cls(clients)

@@ -55,16 +55,16 @@ class Merging:
         """Return the replies that may be merged, and what was found in the others."""
         previous = self._downlink.received(standing.payload)
 
-        def tried(lies: Sequence[Reply]) -> Posterior:
-            kept = self.vetting.weighed(lies, previous)
+        def tried(passed: Screened) -> Posterior:
+            kept = self.vetting.weighed(passed, previous)
             return self._merge(server_round, kept, standing).posterior
 
         received = self.vetting.attacked(server_round, replies, previous, tried, standing.history)
         return self.vetting.screened(server_round, received, previous, standing.history)
 
-    def weighed(self, replies: Sequence[Reply], standing: Standing) -> Vetted:
+    def weighed(self, screened: Screened, standing: Standing) -> Vetted:
         """Return the replies that are merged, with their weights."""
-        return self.vetting.weighed(replies, self._downlink.received(standing.payload))
+        return self.vetting.weighed(screened, self._downlink.received(standing.payload))
 
     def outcome(
         self,

@@ -20,13 +20,12 @@ from fedivon_app.core.posterior import Posterior
 from fedivon_app.strategies import robust
 from fedivon_app.strategies.base import Reply
 from fedivon_app.strategies.cohort import blocks, coordinates
-from fedivon_app.strategies.history import WITNESSES
+from fedivon_app.strategies.portraits import SAME, WITNESSES
 
 BY_COORDINATE = ("trimmed-mean", "median")
 FEWEST = 3  # replies among which somebody can be outvoted
 AGREEMENT = 0.3  # median cosine of a round's changes: above it, who goes against most is left out
 REACH = 1.5  # changes are cut to this many times the median, where a reply may be cut
-ALIKE = 0.95  # cosine of what sets replies apart, above which they say the same
 WHOLE_REACH = 4.0  # and those beyond this many are left out where it may not
 
 
@@ -103,7 +102,7 @@ def _agreeing(
     cosines = robust.median_cosines(found.changes)
     if float(np.median(cosines)) > AGREEMENT:
         good &= cosines >= 0
-    voices = robust.voices(found.changes, ALIKE)
+    voices = robust.voices(found.changes, SAME)
     if whole:
         good &= (lengths <= WHOLE_REACH * typical) & (voices == 1)
     kept = np.flatnonzero(good).tolist()

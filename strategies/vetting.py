@@ -6,7 +6,7 @@ are known, the robust merge. Each is a value of its own; this puts them together
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import log
 from typing import Any
@@ -15,11 +15,12 @@ import numpy as np
 
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.strategies.attacks import Attack, Merge
+from fedivon_app.strategies.attacks import Attack
 from fedivon_app.strategies.base import PosteriorStrategy, Reply
 from fedivon_app.strategies.cohort import diagonal
 from fedivon_app.strategies.guard import Bounds, Findings, Guarded, guarded
 from fedivon_app.strategies.history import Claim, History
+from fedivon_app.strategies.portraits import LESS
 from fedivon_app.strategies.robust_merge import Vetted, vetted
 from fedivon_app.strategies.sketch import Sketch
 
@@ -28,13 +29,15 @@ from fedivon_app.strategies.sketch import Sketch
 class Screened:
     """The replies that may be merged, and what was found in the others.
 
-    `bounded` has who was cut back, and `dropped` the reasons for which others are left out.
+    `bounded` has who was cut back, `dropped` the reasons for which others are left out, and
+    `discontented` who counts less.
     """
 
     replies: list[Reply]
     bounded: Findings
     dropped: dict[int, str]
     history: History
+    discontented: frozenset[int] = frozenset()
 
 
 class Vetting:
@@ -58,7 +61,7 @@ class Vetting:
         number: int,
         replies: Sequence[Reply],
         sent: Payload,
-        merge: Merge,
+        merge: Callable[[Screened], Posterior],
         history: History,
     ) -> list[Reply]:
         """Return a round's replies as the liars have them; `merge` is what the server would do."""
@@ -66,8 +69,8 @@ class Vetting:
             return list(replies)
 
         def tried(lies: Sequence[Reply]) -> Posterior:
-            passed = self.screened(number, lies, sent, history).replies
-            return merge(passed) if passed else sent.posterior
+            passed = self.screened(number, lies, sent, history)
+            return merge(passed) if passed.replies else sent.posterior
 
         return self.attack.forged(number, replies, sent.posterior, tried)
 
@@ -96,13 +99,25 @@ class Vetting:
                 elif reply.partition in gone:
                     dropped[reply.partition] = "it has been in doubt too often"
             kept = [reply for reply in kept if reply.partition not in dropped]
-        return Screened(kept, bounded, dropped=dropped, history=history)
+        return Screened(
+            kept,
+            bounded,
+            dropped=dropped,
+            history=history,
+            discontented=frozenset() if self._sketch is None else history.discontented(),
+        )
 
-    def weighed(self, replies: Sequence[Reply], sent: Payload) -> Vetted:
+    def weighed(self, screened: Screened, sent: Payload) -> Vetted:
         """Return the replies with their weights, as the robust merge of the settings has them."""
+        replies = screened.replies
+        weights = self.strategy.weigh(replies, sent.posterior)
+        less = [reply.partition in screened.discontented for reply in replies]
+        if any(less) and not self.strategy.takes_replies_whole:
+            weights = np.where(less, LESS * weights, weights)
+            weights = weights / weights.sum()
         return vetted(
             replies,
-            weights=self.strategy.weigh(replies, sent.posterior),
+            weights=weights,
             sent=sent,
             options=self.settings.merge,
             whole=self.strategy.takes_replies_whole,
