@@ -36,7 +36,7 @@ from fedivon_app.strategies.portraits import (
     Portrait,
     discontented,
     doubts,
-    looks,
+    seen_again,
 )
 from fedivon_app.strategies.sketch import cosine
 
@@ -123,12 +123,10 @@ class History:
         noted = {p: _return(known[p], changes[p], server) for p in changes if p in known}
         pulled = [one.opposition for one in noted.values()]
         counts = len(pulled) >= RETURNING and float(np.median(pulled)) < PULLED
-        seen = looks(changes)
+        portraits = seen_again({p: past.portrait for p, past in known.items()}, changes)
         now = dict(known)
         for partition, change in changes.items():
-            past = known.get(partition) or Past(change, server, Portrait(np.zeros_like(change)))
-            if partition in seen:
-                past = replace(past, portrait=past.portrait.seen(seen[partition]))
+            past = known.get(partition) or Past(change, server, portraits[partition])
             if counts and partition in noted:
                 past = replace(
                     past,
@@ -140,6 +138,7 @@ class History:
                 past,
                 change=change,
                 server=server,
+                portrait=portraits[partition],
                 replies=past.replies + 1,
                 claims=past.claims + said.get(partition, Claim()).value,
                 allowances=past.allowances + said.get(partition, Claim()).allowance,

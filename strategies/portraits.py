@@ -7,7 +7,8 @@ Three measures, on the changes of a round as sketches. For the first two they ha
   it apart before, is high. Noise, and lies that are made of the replies of others, are like nobody.
   Where data are alike, nobody has a face, and the median of all clients tells.
 - Echo. No two that learn from data of their own, by chance, are set apart by the same. Colluders
-  who send one lie are, in the rounds in which two of them meet.
+  who send one lie are, in the rounds in which two of them meet. One whom others copy is more like
+  itself than they are, and no echo.
 - Discontent. A model that learns from all comes to suit each, and changes get shorter. Whose data
   contradict those of most, as flipped labels do, finds the model as wrong as ever: its change grows
   against the median of its round. That is held against its own first ones, and against the median
@@ -31,10 +32,11 @@ FADING = np.float32(0.8)  # how much of a portrait is kept when a reply is added
 UNLIKENESS = 0.25  # of a client to itself, above the median
 SLACK = 0.2  # of that, over the root of the number of replies
 SAME = 0.95  # cosine of what sets two apart, above which one is the other's echo
+ORIGINAL = 0.1  # unlikeness by which others exceed the one whom they copy
 ECHOES = 0.25  # share of a client's replies that may be echoes
 MEETINGS = 6  # replies before echoes are counted: who copies others is known as unlike itself then
-DISCONTENT = 0.45  # above the median, or, where that is more, this many median deviations:
-SPREADS = 3.0
+DISCONTENT = 0.6  # above the median, or, where that is more, this many median deviations:
+SPREADS = 3.5
 LONGEST = 0.3  # that a client's own length may be above the median, as a logarithm
 PACE = 0.3  # of what a reply counts in the length of late
 LESS = 0.3  # what a discontent client counts
@@ -44,13 +46,13 @@ LESS = 0.3  # what a discontent client counts
 class Look:
     """A reply among those of its round.
 
-    `apart` is what sets it apart, `length` the logarithm of its length over the median, and `echo`
-    whether another is set apart by the same.
+    `apart` is what sets it apart, `length` the logarithm of its length over the median, and `same`
+    has those who are set apart by the same.
     """
 
     apart: np.ndarray
     length: float
-    echo: bool
+    same: frozenset[int] = frozenset()
 
 
 def looks(changes: Mapping[int, np.ndarray]) -> dict[int, Look]:
@@ -66,7 +68,11 @@ def looks(changes: Mapping[int, np.ndarray]) -> dict[int, Look]:
     np.fill_diagonal(alike, False)
     usual = float(np.median([log(lengths[p]) for p in moving]))
     return {
-        p: Look(apart[k], log(lengths[p]) - usual, echo=bool(alike[k].any()))
+        p: Look(
+            apart[k],
+            length=log(lengths[p]) - usual,
+            same=frozenset(moving[j] for j in np.flatnonzero(alike[k]).tolist()),
+        )
         for k, p in enumerate(moving)
     }
 
@@ -86,8 +92,8 @@ class Portrait:
     first: float = 0.0
     length: float = 0.0
 
-    def seen(self, look: Look) -> Portrait:
-        """Return the portrait after one more look."""
+    def seen(self, look: Look, *, echo: bool = False) -> Portrait:
+        """Return the portrait after one more look, at which it was an echo or not."""
         early = self.count < FIRST
         first = (self.first * self.count + look.length) / (self.count + 1) if early else self.first
         return replace(
@@ -95,20 +101,39 @@ class Portrait:
             face=FADING * self.face + look.apart,
             count=self.count + 1,
             likeness=self.likeness + (cosine(look.apart, self.face) if self.count else 0.0),
-            echoes=self.echoes + look.echo,
+            echoes=self.echoes + echo,
             first=first,
             length=first if early else self.length + PACE * (look.length - self.length),
         )
 
     @property
     def unlikeness(self) -> float:
-        """Return one less its mean likeness to itself."""
-        return 1 - self.likeness / (self.count - 1)
+        """Return one less its mean likeness to itself, and 1 before there is any."""
+        return 1 - self.likeness / max(self.count - 1, 1)
 
     @property
     def discontent(self) -> float:
         """Return how much longer its changes have become, against the medians of their rounds."""
         return self.length - min(self.first, LONGEST)
+
+
+def seen_again(
+    portraits: Mapping[int, Portrait], changes: Mapping[int, np.ndarray]
+) -> dict[int, Portrait]:
+    """Return the portraits of those who sent these changes, after the round."""
+    found = looks(changes)
+    known = {p: portraits.get(p) or Portrait(np.zeros_like(changes[p])) for p in changes}
+    after = {}
+    for partition, portrait in known.items():
+        look = found.get(partition)
+        if look is None:
+            after[partition] = portrait
+            continue
+        # Of two that say the same, the one that is clearly more like itself is no echo.
+        bound = portrait.unlikeness + ORIGINAL
+        echo = any(known[other].unlikeness < bound for other in look.same)
+        after[partition] = portrait.seen(look, echo=echo)
+    return after
 
 
 @dataclass(frozen=True)
