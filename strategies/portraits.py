@@ -81,8 +81,8 @@ def looks(changes: Mapping[int, np.ndarray]) -> dict[int, Look]:
 class Portrait:
     """What is known of a client's looks, `count` in number; `face` is the fading sum.
 
-    `likeness` is the sum over all looks but the first, `echoes` counts, `first` is the mean length
-    of the first looks and `length` that of late.
+    `likeness` is the sum over all looks but the first, `echoes` counts those after the first
+    `FIRST`, `first` is the mean length of these and `length` that of late.
     """
 
     face: np.ndarray
@@ -130,9 +130,10 @@ def seen_again(
             after[partition] = portrait
             continue
         # Of two that say the same, the one that is clearly more like itself is no echo.
-        bound = portrait.unlikeness + ORIGINAL
-        echo = any(known[other].unlikeness < bound for other in look.same)
-        after[partition] = portrait.seen(look, echo=echo)
+        most = portrait.unlikeness + ORIGINAL
+        others = [known[other] for other in look.same]
+        echo = any(one.count >= FIRST and one.unlikeness < most for one in others)
+        after[partition] = portrait.seen(look, echo=echo and portrait.count >= FIRST)
     return after
 
 
@@ -157,7 +158,7 @@ def doubts(portraits: Mapping[int, Portrait]) -> dict[int, Doubt]:
     found = {}
     for partition, portrait in known.items():
         most = usual + UNLIKENESS + SLACK / sqrt(portrait.count - 1)
-        echoes = portrait.echoes / portrait.count
+        echoes = portrait.echoes / max(portrait.count - FIRST, 1)
         if portrait.unlikeness > most:
             found[partition] = Doubt("unlikeness to itself", portrait.unlikeness, most)
         elif portrait.count >= MEETINGS and echoes > ECHOES:
