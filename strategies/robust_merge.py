@@ -63,7 +63,7 @@ def vetted(
         return _agreeing(replies, weights, sent, whole=whole)
     mixes = options.robust_mixing and not whole
     if rule in BY_COORDINATE:
-        return _by_coordinate(replies, weights, sent, rule=rule, liars=liars, mixes=mixes)
+        return _by_coordinate(replies, weights, sent, options, liars=liars, mixes=mixes)
     found = _compared(replies, sent.posterior)
     matrix = robust.mixing(found.gram, liars) if mixes else np.eye(len(replies))
     gram = matrix @ found.gram @ matrix.T
@@ -196,26 +196,38 @@ def _by_coordinate(
     replies: Sequence[Reply],
     weights: np.ndarray,
     sent: Payload,
+    options: MergeSettings,
     *,
-    rule: str,
     liars: int,
     mixes: bool,
 ) -> Vetted:
-    """Return replies that are all the same: the coordinate-wise centre of what was sent."""
+    """Return replies that are all the same: the coordinate-wise centre of what was sent.
+
+    That is the centre of m and log s, or, in natural coordinates, that of s and s (m - m_o).
+    """
     matrix = np.eye(len(replies))
     if mixes:
         matrix = robust.mixing(_compared(replies, sent.posterior).gram, liars)
 
     def centre(values: np.ndarray) -> np.ndarray:
         near = matrix @ values
-        return robust.median(near) if rule == "median" else robust.trimmed_mean(near, liars)
+        if options.robust == "median":
+            return robust.median(near)
+        return robust.trimmed_mean(near, liars)
 
     mean = np.empty(len(sent.posterior), np.float32)
     precision = None if sent.posterior.precision is None else np.empty_like(mean)
     for block in blocks(replies, sent.posterior):
-        mean[block.part] = block.server + centre(block.changes)
-        if precision is not None and block.precisions is not None:
-            precision[block.part] = np.exp(centre(np.log(block.precisions)))
+        part = block.part
+        if precision is None or block.precisions is None:
+            mean[part] = block.server + centre(block.changes)
+        elif options.robust_space == "natural":
+            known = centre(block.precisions)
+            precision[part] = known
+            mean[part] = block.server + centre(block.precisions * block.changes) / known
+        else:
+            precision[part] = np.exp(centre(np.log(block.precisions)))
+            mean[part] = block.server + centre(block.changes)
     buffers = sent.buffers
     if buffers is not None:
         all_of_them = [reply.payload.buffers for reply in replies]

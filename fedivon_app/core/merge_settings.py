@@ -43,6 +43,11 @@ class MergeSettings(Section):
         description="robust, all but auto: each reply becomes the average of its nearest ones "
         "first; not where a method takes replies whole",
     )
+    robust_space: Literal["moments", "natural"] = Field(
+        "moments",
+        description="robust, trimmed-mean and median: of which coordinates; moments: the mean and "
+        "the logarithm of the precision; natural: the precision, and the mean times it",
+    )
 
 
 class AdmmMergeSettings(MergeSettings):

@@ -1,6 +1,7 @@
 """The stage of a robust merge: replies and weights in, replies and weights out."""
 
 import tracemalloc
+from dataclasses import replace
 from typing import get_args
 
 import numpy as np
@@ -180,3 +181,18 @@ def test_settings_that_need_single_replies_are_named():
         "server.history=true",
         "attack.kind=alie",
     ]
+
+
+def test_a_trimmed_mean_of_natural_parameters_in_closed_form():
+    given = replies(count=7, spread=0.5)
+    equal = np.full(7, 1 / 7)
+    options = MergeSettings(robust="trimmed-mean", robust_space="natural", robust_share=0.01)
+    middle = vetted(given, equal, SENT, options, whole=False).replies[0].posterior
+    precisions = np.sort([reply.posterior.precision for reply in given], axis=0)
+    np.testing.assert_allclose(middle.precision, precisions[1:-1].mean(axis=0), rtol=1e-5)
+    pulls = np.sort([r.posterior.precision * r.posterior.mean for r in given], axis=0)
+    wanted = pulls[1:-1].mean(axis=0) / precisions[1:-1].mean(axis=0)
+    np.testing.assert_allclose(middle.mean, wanted, rtol=1e-4, atol=1e-6)
+    same = [replace(given[0], partition=k) for k in range(7)]
+    found = vetted(same, equal, SENT, options, whole=False).replies[0].posterior
+    np.testing.assert_allclose(found.mean, given[0].posterior.mean, rtol=1e-5)
