@@ -53,8 +53,12 @@ def vetted(
     options: MergeSettings,
     *,
     whole: bool,
+    moved: np.ndarray | None = None,
 ) -> Vetted:
-    """Return the replies and weights that are merged; `whole`: each as it came, or not at all."""
+    """Return the replies and weights that are merged; `whole`: each as it came, or not at all.
+
+    `moved` is the last move of the mean, for a rule that has a memory.
+    """
     rule = options.robust
     if rule == "none" or len(replies) < (WITNESSES if rule == "auto" else FEWEST):
         return Vetted(list(replies), weights)
@@ -64,6 +68,9 @@ def vetted(
     mixes = options.robust_mixing and not whole
     if rule in BY_COORDINATE:
         return _by_coordinate(replies, weights, sent, options, liars=liars, mixes=mixes)
+    if rule == "centred-clipping" and moved is not None:
+        centre = sent.posterior.mean + np.float32(options.robust_memory) * moved
+        sent = replace(sent, posterior=replace(sent.posterior, mean=centre))
     found = _compared(replies, sent.posterior)
     matrix = robust.mixing(found.gram, liars) if mixes else np.eye(len(replies))
     gram = matrix @ found.gram @ matrix.T
@@ -75,6 +82,8 @@ def vetted(
     elif rule == "centred-clipping":
         counted = robust.centred_clipping(gram, equal)
         share = float(counted.sum())
+        if share == 0:  # most are at the centre, and all are brought there
+            counted = equal
     else:
         counted = (robust.krum if rule == "krum" else robust.multi_krum)(gram, liars)
     counted = (counted @ matrix) * own

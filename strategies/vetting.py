@@ -107,8 +107,11 @@ class Vetting:
             discontented=frozenset() if self._sketch is None else history.discontented(),
         )
 
-    def weighed(self, screened: Screened, sent: Payload) -> Vetted:
-        """Return the replies with their weights, as the robust merge of the settings has them."""
+    def weighed(self, screened: Screened, sent: Payload, moved: np.ndarray | None = None) -> Vetted:
+        """Return the replies with their weights, as the robust merge of the settings has them.
+
+        `moved` is the last move of the mean, if that is remembered.
+        """
         replies = screened.replies
         weights = self.strategy.weigh(replies, sent.posterior)
         less = [reply.partition in screened.discontented for reply in replies]
@@ -121,6 +124,7 @@ class Vetting:
             sent=sent,
             options=self.settings.merge,
             whole=self.strategy.takes_replies_whole,
+            moved=moved,
         )
 
     def _guarded(self, replies: Sequence[Reply], sent: Payload) -> Guarded:
