@@ -2,7 +2,8 @@
 
     python -m tests.attack_table FILE --attacks sign-flip alie --shares 0.2 --robust none auto
 
-Each run is a line of FILE; those that are there already are not made again. Without --attacks the
+Each run is a line of FILE; those that are there already are not made again. What is chosen by such
+tables is chosen by --part holdout, with --set rounds=60 data.holdout=300, and a FILE of its own. Without --attacks the
 table of what FILE holds is printed. What it makes are runs of the real server and clients, without
 reports; `fedivon sweep` makes the same with them, and takes longer.
 """
@@ -96,6 +97,7 @@ def main() -> int:
     parser.add_argument("--shares", nargs="+", default=["0.2"])
     parser.add_argument("--robust", nargs="+", default=["none", "auto"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--part", default="test", choices=("test", "holdout"))
     parser.add_argument("--set", nargs="*", default=["rounds=60"])
     options = parser.parse_args()
     prepare_process()
@@ -118,7 +120,7 @@ def main() -> int:
             if kind != "none":
                 words += [f"attack.kind={kind}", f"attack.share={share}"]
                 words += [f"attack.strength={strength}"] if strength else []
-            found = measured(options.experiment, strategy, words)
+            found = measured(options.experiment, strategy, words, options.part)
             line = dict(zip(names, key, strict=True)) | found
             print(json.dumps(line), file=out, flush=True)
             lines.append(line)
