@@ -2,10 +2,10 @@
 
     python -m tests.attack_table FILE --attacks sign-flip alie --shares 0.2 --robust none auto
 
-Each run is a line of FILE; those that are there already are not made again. What is chosen by such
-tables is chosen by --part holdout, with --set rounds=60 data.holdout=300, and a FILE of its own. Without --attacks the
+Each run is a line of FILE; those that are there already are not made again. Without --attacks the
 table of what FILE holds is printed. What it makes are runs of the real server and clients, without
-reports; `fedivon sweep` makes the same with them, and takes longer.
+reports; `fedivon sweep` makes the same with them, and takes longer. Bounds are not chosen by the
+test part, but with --part holdout --set rounds=60 data.holdout=300, other seeds and another FILE.
 """
 
 from __future__ import annotations
