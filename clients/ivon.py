@@ -17,7 +17,7 @@ from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.ivon import IVON
 from fedivon_app.core.normals import Noise
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.core.search_range import choices, log_range, search
+from fedivon_app.core.search_range import choices, even_range, log_range, search
 
 
 class OptimizerSettings(PosteriorClientSettings):
@@ -38,7 +38,13 @@ class OptimizerSettings(PosteriorClientSettings):
         "is scaled by the hessian as it is learned",
         json_schema_extra=search(log_range(0.01, 5.0)),
     )
-    beta1: float = Field(0.9, ge=0, lt=1, description="how slowly the momentum moves")
+    beta1: float = Field(
+        0.9,
+        ge=0,
+        lt=1,
+        description="how slowly the momentum moves",
+        json_schema_extra=search(even_range(0.0, 0.95)),
+    )
     beta2: float = Field(
         0.99999,
         ge=0,

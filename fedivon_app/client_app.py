@@ -176,6 +176,8 @@ def train(message: Message, context: Context) -> Message:
             asked, client, start, learned, clients=len(own.roster.keys)
         )
         content = secure_client.masked(asked, own, layout, part, context)
+        if client.settings.privacy.is_private:
+            content["metrics"] = MetricRecord(metrics)
     else:
         told = {} if secure else {"num-examples": num_examples, **metrics}
         record = {name: Array(array) for name, array in zip(names, arrays, strict=True)}

@@ -150,9 +150,9 @@ def _read(
     record = record_of(message, "posterior", ArrayRecord)
     metrics = record_of(message, "metrics", MetricRecord)
     payload = codec.decode(to_numpy(record), sent)
-    num_examples = _number(metrics, "num-examples")
+    num_examples = number_of(metrics, "num-examples")
     if with_loss:
-        _number(metrics, "loss")
+        number_of(metrics, "loss")
     if num_examples < 1 or num_examples % 1:
         raise malformed(f"num-examples is {num_examples}, not a whole number of at least 1")
     if fault := payload.fault():
@@ -191,7 +191,8 @@ def record_of(message: Message, name: str, kind: type[Kind]) -> Kind:
     return record
 
 
-def _number(metrics: MetricRecord, name: str) -> float:
+def number_of(metrics: MetricRecord, name: str) -> float:
+    """Return a finite number that a reply tells under this name; its lack is a BadReply."""
     value = metrics.get(name)
     if value is None:
         raise malformed(f"the reply lacks {name!r}")

@@ -89,11 +89,15 @@ class RoundRecord:
             self.line["not_chosen"] = sorted(partitions)
             self._forget(partitions)
 
-    def note_weights(self, good: Sequence[Reply], weights: np.ndarray) -> None:
-        """Record how much each reply counts in the merge."""
-        shares = precision_shares(good, weights)
+    def note_weights(self, weights: np.ndarray, good: Sequence[Reply] = ()) -> None:
+        """Record how much each reply counts in the merge, as far as it is known.
+
+        With the replies themselves, so is each one's share of the precision.
+        """
+        shares = precision_shares(good, weights) if good else None
         for k, client in enumerate(self.line["clients"]):
-            client["weight"] = float(weights[k])
+            if np.isfinite(weights[k]):
+                client["weight"] = float(weights[k])
             if shares:
                 client["precision_share"] = shares[k]
 

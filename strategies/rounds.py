@@ -206,7 +206,7 @@ class Rounds(Strategy):
             return None, None
         kept = self.merging.weighed(screened, self.standing)
         self._record.note_not_chosen(kept.left_out)
-        self._record.note_weights(kept.replies, kept.weights)
+        self._record.note_weights(kept.weights, kept.replies)
         outcome = self.merging.outcome(
             server_round,
             kept,

@@ -71,6 +71,7 @@ class SecureRounds(Rounds):
             return None, None
         trained = what.read(summed.values, [self.roll_call.sizes[p] for p in there])
         total = trained.total
+        self._record.note_weights(total.weights)
         given = self.merging.round(server_round, self.standing, weights=total.weights)
         outcome = Outcome(
             self.strategy.conclude(total, given),
@@ -90,7 +91,7 @@ class SecureRounds(Rounds):
                 num_examples=self.roll_call.sizes[partition],
                 num_bytes=now.vector_bytes[partition],
                 source=_UNKNOWN,
-                metrics={},
+                metrics=now.spent.get(partition, {}),
             )
             for partition in there
         ]

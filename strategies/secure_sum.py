@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 
 from fedivon_app.core.errors import BadReply, Fault, FaultKind
@@ -24,12 +24,13 @@ from fedivon_app.core.secure.messages import (
 )
 from fedivon_app.core.text import one_line
 from fedivon_app.strategies.receive import gather
-from fedivon_app.strategies.replies import malformed, reason, record_of, to_numpy
+from fedivon_app.strategies.replies import malformed, number_of, reason, record_of, to_numpy
 from fedivon_app.strategies.roll_call import Node
 
 SECURE = "secure"  # the record of a message that belongs to a secure sum
 NARROW, WIDE = "narrow", "wide"  # the arrays of a masked vector
 VECTOR = "masked"  # the record in which they go
+SPENT = ("epsilon", "noise")  # of its privacy, what a private client tells
 A = TypeVar("A")
 V = TypeVar("V", bound=Value)
 
@@ -47,7 +48,8 @@ class SecureSum:
 
     `begin` asks for keys and passes on shares, the messages of the task itself go with `boxes`, and
     `end` takes the masks off what came in. `dropped` says whose vectors are missing and why.
-    `num_bytes` are those that each client sent and was sent for the sum, its masked vector aside.
+    `num_bytes` are those that each client sent and was sent for the sum, its masked vector aside,
+    and `spent` is what a private client tells of its privacy in the open.
     Of the shares, as many are awaited as are needed. `client_state` is the folder in which
     simulated clients keep things.
     """
@@ -70,6 +72,7 @@ class SecureSum:
         self.dropped: dict[int, Fault] = {}
         self._partition_of = {node.node_id: node.partition for node in nodes}
         self.vector_bytes: dict[int, int] = {}
+        self.spent: dict[int, dict[str, float]] = {}
         self.num_bytes = dict.fromkeys(self.nodes, 0)
 
     @property
@@ -97,7 +100,9 @@ class SecureSum:
 
         def take(message: Message) -> int:
             words = _words(message)
+            spent = _spent(message)
             total.add(words)
+            self.spent[self._partition_of[message.metadata.src_node_id]] = spent
             return words.num_bytes
 
         answers = self._read(replies, self.boxes, take)
@@ -187,3 +192,11 @@ def _words(message: Message) -> Words:
     if set(arrays) != {NARROW, WIDE}:
         raise malformed(f"the masked vector has the arrays {', '.join(arrays) or 'none'}")
     return Words(arrays[NARROW], arrays[WIDE])
+
+
+def _spent(message: Message) -> dict[str, float]:
+    """Return what a private client says of the privacy that it has spent; others say nothing."""
+    metrics = message.content.get("metrics")
+    if not isinstance(metrics, MetricRecord):
+        return {}
+    return {name: number_of(metrics, name) for name in SPENT}

@@ -69,8 +69,6 @@ def _kept(wanted: Wanted, seed: int, results: ResultFiles, again: bool) -> bool:
     run = measured.runs[seed]
     if changed_settings(measured.settings, wanted.condition):
         return False
-    if wanted.flops and run.gigaflops is None:
-        return False
     return not (again and changed(run.code, code_of(wanted.condition.strategy)))
 
 
@@ -103,11 +101,24 @@ def keep(one: Missing, found: Found | None, results: ResultFiles) -> bool:
     """Keep what came of a run in the files of results; tell whether there was something to keep."""
     if found is None or found.status not in ENDED or found.run is None:
         return False
-    outcome = outcome_of(found.run)
-    if one.wanted.flops:
-        outcome = outcome.model_copy(update={"gigaflops": gigaflops(found.run.settings)})
-    results.add(one.condition, found.run.settings, outcome)
+    results.add(one.condition, found.run.settings, outcome_of(found.run))
     return True
+
+
+def count_operations(wanted: Iterable[Wanted], results: ResultFiles) -> None:
+    """Add the floating-point operations to kept runs of which they are wanted and not yet known.
+
+    They follow from the settings, so that nothing has to be run for them.
+    """
+    for one in wanted:
+        measured = results.find(one.condition) if one.flops else None
+        if measured is None or changed_settings(measured.settings, one.condition):
+            continue
+        for seed, run in measured.runs.items():
+            if run.gigaflops is None and seed < one.seeds:
+                settings = one.condition.settings(seed)
+                known = run.model_copy(update={"gigaflops": gigaflops(settings)})
+                results.add(one.condition, settings, known)
 
 
 def old(wanted: Iterable[Wanted], results: ResultFiles) -> list[Missing]:

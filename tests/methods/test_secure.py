@@ -14,6 +14,7 @@ from fedivon_app import client_app
 from fedivon_app.core.codec import Raw
 from fedivon_app.core.compose import compose
 from fedivon_app.core.errors import RunError, SettingsError
+from fedivon_app.core.noise_width import walk
 from fedivon_app.core.secure.shares import threshold_of
 from fedivon_app.methods import METHODS, settings_of
 from tests.golden import InProcess
@@ -96,6 +97,9 @@ class Standings(Records):
         return super().finished(standing, record)
 
 
+KNOWN = {"partition", "num_examples", "bytes", "weight"}  # of a client, without its reply
+
+
 def lose_two(what, number, partition):
     return (what, partition) in {("train", EARLY), ("unmask", LATE)}
 
@@ -148,7 +152,7 @@ def test_a_secure_sum_is_merged_to_what_the_open_one_is(case, tmp_path):
     for record in secure:
         assert max(client["bytes"] for client in record["clients"]) <= most + 64
         assert record["secure"]["bytes"] <= CLIENTS * CLIENTS * 1024
-        assert set(record["clients"][0]) == {"partition", "num_examples", "bytes"}
+        assert KNOWN - {"weight"} <= set(record["clients"][0]) <= KNOWN
 
 
 def test_of_a_single_client_nothing_leaves_in_the_clear(tmp_path):
@@ -185,14 +189,18 @@ def test_of_a_single_client_nothing_leaves_in_the_clear(tmp_path):
 
 
 def test_noisy_posteriors_can_be_summed_securely(tmp_path):
-    """Neither a loss nor anything else of a single private client is told."""
+    """Nothing of a single private client is told but what it has spent of its privacy."""
     words = ["privacy.epsilon=8", "evaluation.clients_every=0", "run.client_state=run"]
     grid = Losing(lose_two)
     loop, records = run("fedivon", tmp_path, *SMALL, *words, SECURE, grid=grid, rounds=2)
     assert [record["merged"] for record in records] == [True, True]
     for record in records:
         assert "train_loss" not in record
-        assert set(record["clients"][0]) == {"partition", "num_examples", "bytes"}
+        for client in record["clients"]:
+            assert set(client) == KNOWN | {"epsilon", "noise"}
+    first, second = ([c["epsilon"] for c in record["clients"]] for record in records)
+    assert 0 < min(first) < max(second) <= 8
+    assert walk(records) > 0  # so that the noise's width can go into the posterior
     assert len(list((tmp_path / "clients").glob("partition-*/ledger/*.jsonl"))) == CLIENTS
     assert loop.standing.payload.fault() is None
 

@@ -15,7 +15,8 @@ from fedivon_app.runs.version import commit
 from fedivon_app.tables.conditions import Condition, Wanted
 from fedivon_app.tables.estimate import estimate
 from fedivon_app.tables.filled import fill
-from fedivon_app.tables.reproduce import merged, missing
+from fedivon_app.tables.flops import gigaflops
+from fedivon_app.tables.reproduce import count_operations, merged, missing
 from fedivon_app.tables.result_file import ResultFiles
 from fedivon_app.tables.table_file import read_table
 from tests.one_process import in_one_process
@@ -161,6 +162,19 @@ def test_what_several_tables_want_is_run_once_with_the_most_seeds():
     other = Condition("demo", "fedivon", SET)
     several = [Wanted(one, 1), Wanted(other, 1), Wanted(one, 3, flops=True)]
     assert merged(several) == [Wanted(one, 3, flops=True), Wanted(other, 1)]
+
+
+def test_operations_are_counted_by_the_settings_and_nothing_is_run_for_them(tmp_path):
+    condition = Condition("demo", "fedavg", SET)
+    results = ResultFiles(tmp_path)
+    results.add(condition, condition.settings(), outcome("fedavg", 0))
+    assert not missing([Wanted(condition, 1, flops=True)], results)
+    count_operations([Wanted(condition, 1)], results)
+    assert results.find(condition).runs[0].gigaflops is None
+    count_operations([Wanted(condition, 1, flops=True)], results)
+    kept = ResultFiles(tmp_path).find(condition).runs[0]
+    assert kept.gigaflops == gigaflops(condition.settings()) > 0
+    assert kept.scores == outcome("fedavg", 0).scores
 
 
 def test_seeds_come_last_so_that_an_unfinished_table_compares_all_rows(tmp_path):

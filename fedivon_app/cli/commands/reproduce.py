@@ -29,6 +29,7 @@ from fedivon_app.tables.page import write_page
 from fedivon_app.tables.pictures import pictures
 from fedivon_app.tables.reproduce import (
     Missing,
+    count_operations,
     keep,
     merged,
     missing,
@@ -173,6 +174,8 @@ def _run_missing(
     """Run what is missing, and tell whether a run failed."""
     where = Where(cpus=options.cpus, verbose=options.verbose, engine=options.engine)
     needed = _needed(tables, options)
+    if not options.plan:
+        count_operations(needed, results)
     runs = missing(needed, results, options.again)
     if not runs:
         return False
@@ -190,4 +193,5 @@ def _run_missing(
             keep(runs[number], look(place) if place else None, results)
 
         run_queue.sweep(steps, where, ended)
+    count_operations(needed, results)
     return bool(missing(needed, results))
