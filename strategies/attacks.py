@@ -201,6 +201,17 @@ def combined(
     return replace(lie, precision=common.largest)
 
 
+def disguised(
+    own: Posterior, sent: Posterior, common: Honest, strength: float, rng: np.random.Generator
+) -> Posterior:
+    """Keep a face of one's own, that of honest data, and push against the honest change under it.
+
+    The mean is m_k - c d sign(m - m_o): made against a server that knows clients by portraits.
+    """
+    away = np.where(common.change > 0, 1.0, -1.0) * common.deviation
+    return replace(own, mean=own.mean - strength * away)
+
+
 def claimed_size(
     own: Posterior, sent: Posterior, common: Honest, strength: float, rng: np.random.Generator
 ) -> Posterior:
@@ -219,4 +230,5 @@ LIES: dict[str, Lie] = {
     "poisoned-prior": poisoned_prior,
     "claimed-size": claimed_size,
     "combined": combined,
+    "disguised": disguised,
 }

@@ -18,8 +18,7 @@ reply on; who has c times the median's data may claim c times as much, and need 
 So a client that lies is told from one whose data are unlike those of all others, which a look at
 one round cannot do. At the start of training gradients may grow on their way down, for honest
 clients too: a round counts only if the median of its oppositions is clearly negative. Vectors are
-kept as sketches (each weight added, with a random sign, to one of a few sums), in which cosines are
-right to about 0.02.
+kept as sketches (strategies/sketch.py), in which cosines are right to about 0.02.
 """
 
 from __future__ import annotations
@@ -27,18 +26,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import log, sqrt
+from typing import Any
 
 import numpy as np
 
+from fedivon_app.strategies.portraits import (
+    WITNESSES,
+    Doubt,
+    Portrait,
+    discontented,
+    doubts,
+    seen_again,
+)
+from fedivon_app.strategies.sketch import cosine
+
 SUMS = ("claims", "allowances", "opposition", "insistence")
 TALLY = ("replies", "returns", "doubted", "left_out", *SUMS)  # what is kept of a client as numbers
-SIZE = 2048  # of a sketch
-STREAM = 0x736B6574  # of the seed: where weights go in a sketch
+SEEN = ("count", "echoes", "likeness", "first", "length")  # and of its portrait
+COUNTS = ("replies", "returns", "doubted", "left_out", "count", "echoes")
 PREFIX = "history_"  # of the names of a record's arrays in a checkpoint
 RETURNS = 2  # of a client before it is judged
 PULLED = -0.05  # median opposition below which a round counts
 RETURNING = 3  # clients of a round that come back, for the round to count
-WITNESSES = 5  # clients at least among whom anybody is judged
 OPPOSITION = 0.0  # a mean above it, and above the median by APART, is a reason for doubt
 APART = 0.2
 INSISTENCE = 0.1  # above the median, or, where that is more, this many median deviations:
@@ -48,38 +57,18 @@ SLACK = 0.2  # of both, over the root of the number of returns
 
 
 @dataclass(frozen=True, eq=False)
-class Sketch:
-    """Turns vectors of one length into short ones, inner products of which are about the same."""
-
-    places: np.ndarray
-    signs: np.ndarray
-
-    @classmethod
-    def of(cls, length: int, seed: int) -> Sketch:
-        """Return the sketch of a run."""
-        rng = np.random.default_rng([seed, STREAM])
-        places = rng.integers(0, SIZE, length, dtype=np.int16)
-        signs = rng.integers(0, 2, length, dtype=np.int8) * np.int8(2) - np.int8(1)
-        return cls(places, signs)
-
-    def __call__(self, vector: np.ndarray) -> np.ndarray:
-        """Return the short form of a vector."""
-        sums = np.bincount(self.places, weights=vector * self.signs, minlength=SIZE)
-        return sums.astype(np.float32)
-
-
-@dataclass(frozen=True, eq=False)
 class Past:
     """What is known of a client: its last change and where the model was then, both as sketches.
 
-    `claims` and `allowances`, what its data allow it to claim more, are sums over its `replies`;
-    `opposition` and `insistence` are sums over those of its `returns` that count. `doubted` counts
-    the rounds in which it was in doubt, and `left_out` is the round since which it is left out, 0
-    for never.
+    `portrait` is how it looks among others. `claims` and `allowances`, what its data allow it to
+    claim more, are sums over its `replies`; `opposition` and `insistence` are sums over those of
+    its `returns` that count. `doubted` counts the rounds in which it was in doubt, and `left_out`
+    is the round since which it is left out, 0 for never.
     """
 
     change: np.ndarray
     server: np.ndarray
+    portrait: Portrait
     replies: int = 0
     claims: float = 0.0
     allowances: float = 0.0
@@ -111,18 +100,6 @@ def _return(past: Past, change: np.ndarray, server: np.ndarray) -> Return:
     return Return(opposition=cosine(change - past.change, moved), insistence=cosine(change, moved))
 
 
-@dataclass(frozen=True)
-class Doubt:
-    """Why a client is in doubt: the name of what it does, its mean, and what would be the most."""
-
-    what: str
-    value: float
-    most: float
-
-    def __str__(self) -> str:
-        return f"its {self.what} over the run is {self.value:.2f}, and at most {self.most:.2f}"
-
-
 @dataclass(frozen=True, eq=False)
 class History:
     """The run-long record of all clients, by partition; a value, as all that a run carries on."""
@@ -146,9 +123,10 @@ class History:
         noted = {p: _return(known[p], changes[p], server) for p in changes if p in known}
         pulled = [one.opposition for one in noted.values()]
         counts = len(pulled) >= RETURNING and float(np.median(pulled)) < PULLED
+        portraits = seen_again({p: past.portrait for p, past in known.items()}, changes)
         now = dict(known)
         for partition, change in changes.items():
-            past = known.get(partition) or Past(change, server)
+            past = known.get(partition) or Past(change, server, portraits[partition])
             if counts and partition in noted:
                 past = replace(
                     past,
@@ -160,6 +138,7 @@ class History:
                 past,
                 change=change,
                 server=server,
+                portrait=portraits[partition],
                 replies=past.replies + 1,
                 claims=past.claims + said.get(partition, Claim()).value,
                 allowances=past.allowances + said.get(partition, Claim()).allowance,
@@ -168,8 +147,17 @@ class History:
 
     def doubts(self) -> dict[int, Doubt]:
         """Return who is in doubt, and why."""
-        present = {p: past for p, past in self.clients.items() if not past.left_out}
-        return self._of_claims(present) | self._of_answers(present)
+        present = self._present
+        found = doubts({p: past.portrait for p, past in present.items()})
+        return found | self._of_claims(present) | self._of_answers(present)
+
+    def discontented(self) -> frozenset[int]:
+        """Return whom the model suits less and less."""
+        return discontented({p: past.portrait for p, past in self._present.items()})
+
+    @property
+    def _present(self) -> dict[int, Past]:
+        return {p: past for p, past in self.clients.items() if not past.left_out}
 
     @staticmethod
     def _of_claims(present: Mapping[int, Past]) -> dict[int, Doubt]:
@@ -232,11 +220,17 @@ class History:
             return {}
         pasts = list(self.clients.values())
         tallies = [
-            [p, *(getattr(past, name) for name in TALLY)] for p, past in self.clients.items()
+            [
+                p,
+                *(getattr(past, name) for name in TALLY),
+                *(getattr(past.portrait, name) for name in SEEN),
+            ]
+            for p, past in self.clients.items()
         ]
         return {
             f"{PREFIX}changes": np.stack([past.change for past in pasts]),
             f"{PREFIX}servers": np.stack([past.server for past in pasts]),
+            f"{PREFIX}faces": np.stack([past.portrait.face for past in pasts]),
             f"{PREFIX}tallies": np.array(tallies, np.float64),
         }
 
@@ -248,14 +242,13 @@ class History:
             return cls()
         changes = arrays[f"{PREFIX}changes"]
         servers = arrays[f"{PREFIX}servers"]
+        faces = arrays[f"{PREFIX}faces"]
         clients = {}
         for row, (partition, *values) in enumerate(tallies.tolist()):
-            told = {n: v if n in SUMS else int(v) for n, v in zip(TALLY, values, strict=True)}
-            clients[int(partition)] = Past(changes[row], servers[row], **told)
+            told: dict[str, Any] = {
+                name: int(value) if name in COUNTS else value
+                for name, value in zip((*TALLY, *SEEN), values, strict=True)
+            }
+            portrait = Portrait(faces[row], **{name: told.pop(name) for name in SEEN})
+            clients[int(partition)] = Past(changes[row], servers[row], portrait, **told)
         return cls(clients)
-
-
-def cosine(one: np.ndarray, other: np.ndarray) -> float:
-    """Return the cosine of the angle between two vectors; 0 where one of them has no length."""
-    lengths = float(np.linalg.norm(one) * np.linalg.norm(other))
-    return float(one @ other) / lengths if lengths else 0.0

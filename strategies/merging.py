@@ -55,16 +55,17 @@ class Merging:
         """Return the replies that may be merged, and what was found in the others."""
         previous = self._downlink.received(standing.payload)
 
-        def tried(lies: Sequence[Reply]) -> Posterior:
-            kept = self.vetting.weighed(lies, previous)
+        def tried(passed: Screened) -> Posterior:
+            kept = self.vetting.weighed(passed, previous, standing.moved)
             return self._merge(server_round, kept, standing).posterior
 
-        received = self.vetting.attacked(server_round, replies, previous, tried)
+        received = self.vetting.attacked(server_round, replies, previous, tried, standing.history)
         return self.vetting.screened(server_round, received, previous, standing.history)
 
-    def weighed(self, replies: Sequence[Reply], standing: Standing) -> Vetted:
+    def weighed(self, screened: Screened, standing: Standing) -> Vetted:
         """Return the replies that are merged, with their weights."""
-        return self.vetting.weighed(replies, self._downlink.received(standing.payload))
+        previous = self._downlink.received(standing.payload)
+        return self.vetting.weighed(screened, previous, standing.moved)
 
     def outcome(
         self,
@@ -117,12 +118,14 @@ class Merging:
             extras=previous.extras if merged.extras is None else merged.extras,
         )
         merged_now = dict.fromkeys(outcome.partitions, server_round)
+        remembers = self._strategy.settings.merge.robust_memory > 0
         return Standing(
             round=standing.round,
             payload=self._downlink.carried(standing.payload, payload),
             state=merged.state,
             last_merged={**standing.last_merged, **merged_now},
             history=standing.history if outcome.history is None else outcome.history,
+            moved=merged.posterior.mean - previous.posterior.mean if remembers else None,
         )
 
     def _merge(self, server_round: int, kept: Vetted, standing: Standing) -> Merged:

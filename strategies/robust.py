@@ -120,6 +120,23 @@ def median_cosines(gram: np.ndarray) -> np.ndarray:
     return middle
 
 
+def voices(gram: np.ndarray, alike: float) -> np.ndarray:
+    """Return the share of a voice that each reply has: those that say the same have one together.
+
+    Two replies say the same if what sets them apart from the average, lengths aside, has a cosine
+    above `alike`. Where n replies do, each has 1/n.
+    """
+    lengths = np.sqrt(np.diag(gram))
+    products = np.outer(lengths, lengths)
+    ways = np.divide(gram, products, out=np.zeros_like(gram), where=products > 0)
+    apart = ways - ways.mean(axis=0) - ways.mean(axis=1)[:, None] + ways.mean()
+    sizes = np.sqrt(np.maximum(np.diag(apart), 0.0))
+    same = apart > alike * np.maximum(np.outer(sizes, sizes), 1e-6)
+    np.fill_diagonal(same, True)
+    shares: np.ndarray = 1 / same.sum(axis=1)
+    return shares
+
+
 def _distances_from(gram: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Return |x_k - z| for z = sum_j weights_j x_j."""
     inner = gram @ weights

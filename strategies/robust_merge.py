@@ -20,7 +20,7 @@ from fedivon_app.core.posterior import Posterior
 from fedivon_app.strategies import robust
 from fedivon_app.strategies.base import Reply
 from fedivon_app.strategies.cohort import blocks, coordinates
-from fedivon_app.strategies.history import WITNESSES
+from fedivon_app.strategies.portraits import SAME, WITNESSES
 
 BY_COORDINATE = ("trimmed-mean", "median")
 FEWEST = 3  # replies among which somebody can be outvoted
@@ -53,8 +53,12 @@ def vetted(
     options: MergeSettings,
     *,
     whole: bool,
+    moved: np.ndarray | None = None,
 ) -> Vetted:
-    """Return the replies and weights that are merged; `whole`: each as it came, or not at all."""
+    """Return the replies and weights that are merged; `whole`: each as it came, or not at all.
+
+    `moved` is the last move of the mean, for a rule that has a memory.
+    """
     rule = options.robust
     if rule == "none" or len(replies) < (WITNESSES if rule == "auto" else FEWEST):
         return Vetted(list(replies), weights)
@@ -63,7 +67,10 @@ def vetted(
         return _agreeing(replies, weights, sent, whole=whole)
     mixes = options.robust_mixing and not whole
     if rule in BY_COORDINATE:
-        return _by_coordinate(replies, weights, sent, rule=rule, liars=liars, mixes=mixes)
+        return _by_coordinate(replies, weights, sent, options, liars=liars, mixes=mixes)
+    if rule == "centred-clipping" and moved is not None:
+        centre = sent.posterior.mean + np.float32(options.robust_memory) * moved
+        sent = replace(sent, posterior=replace(sent.posterior, mean=centre))
     found = _compared(replies, sent.posterior)
     matrix = robust.mixing(found.gram, liars) if mixes else np.eye(len(replies))
     gram = matrix @ found.gram @ matrix.T
@@ -75,6 +82,8 @@ def vetted(
     elif rule == "centred-clipping":
         counted = robust.centred_clipping(gram, equal)
         share = float(counted.sum())
+        if share == 0:  # most are at the centre, and all are brought there
+            counted = equal
     else:
         counted = (robust.krum if rule == "krum" else robust.multi_krum)(gram, liars)
     counted = (counted @ matrix) * own
@@ -102,10 +111,11 @@ def _agreeing(
     cosines = robust.median_cosines(found.changes)
     if float(np.median(cosines)) > AGREEMENT:
         good &= cosines >= 0
+    voices = robust.voices(found.changes, SAME)
     if whole:
-        good &= lengths <= WHOLE_REACH * typical
+        good &= (lengths <= WHOLE_REACH * typical) & (voices == 1)
     kept = np.flatnonzero(good).tolist()
-    own = capped(weights)[kept]
+    own = (capped(weights) * voices)[kept]
     shares = np.minimum(1.0, REACH * typical / np.maximum(lengths, 1e-300))
     passed = [
         replies[k] if whole else _towards(replies[k], sent, float(shares[k]), found.bounds)
@@ -195,26 +205,38 @@ def _by_coordinate(
     replies: Sequence[Reply],
     weights: np.ndarray,
     sent: Payload,
+    options: MergeSettings,
     *,
-    rule: str,
     liars: int,
     mixes: bool,
 ) -> Vetted:
-    """Return replies that are all the same: the coordinate-wise centre of what was sent."""
+    """Return replies that are all the same: the coordinate-wise centre of what was sent.
+
+    That is the centre of m and log s, or, in natural coordinates, that of s and s (m - m_o).
+    """
     matrix = np.eye(len(replies))
     if mixes:
         matrix = robust.mixing(_compared(replies, sent.posterior).gram, liars)
 
     def centre(values: np.ndarray) -> np.ndarray:
         near = matrix @ values
-        return robust.median(near) if rule == "median" else robust.trimmed_mean(near, liars)
+        if options.robust == "median":
+            return robust.median(near)
+        return robust.trimmed_mean(near, liars)
 
     mean = np.empty(len(sent.posterior), np.float32)
     precision = None if sent.posterior.precision is None else np.empty_like(mean)
     for block in blocks(replies, sent.posterior):
-        mean[block.part] = block.server + centre(block.changes)
-        if precision is not None and block.precisions is not None:
-            precision[block.part] = np.exp(centre(np.log(block.precisions)))
+        part = block.part
+        if precision is None or block.precisions is None:
+            mean[part] = block.server + centre(block.changes)
+        elif options.robust_space == "natural":
+            known = centre(block.precisions)
+            precision[part] = known
+            mean[part] = block.server + centre(block.precisions * block.changes) / known
+        else:
+            precision[part] = np.exp(centre(np.log(block.precisions)))
+            mean[part] = block.server + centre(block.changes)
     buffers = sent.buffers
     if buffers is not None:
         all_of_them = [reply.payload.buffers for reply in replies]

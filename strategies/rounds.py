@@ -204,7 +204,7 @@ class Rounds(Strategy):
         self._record.note_screening(screened, self.standing.history)
         if not self._enough(len(screened.replies)):
             return None, None
-        kept = self.merging.weighed(screened.replies, self.standing)
+        kept = self.merging.weighed(screened, self.standing)
         self._record.note_not_chosen(kept.left_out)
         self._record.note_weights(kept.weights, kept.replies)
         outcome = self.merging.outcome(

@@ -6,7 +6,7 @@ are known, the robust merge. Each is a value of its own; this puts them together
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import log
 from typing import Any
@@ -15,25 +15,29 @@ import numpy as np
 
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.strategies.attacks import Attack, Merge
+from fedivon_app.strategies.attacks import Attack
 from fedivon_app.strategies.base import PosteriorStrategy, Reply
 from fedivon_app.strategies.cohort import diagonal
 from fedivon_app.strategies.guard import Bounds, Findings, Guarded, guarded
-from fedivon_app.strategies.history import Claim, History, Sketch
+from fedivon_app.strategies.history import Claim, History
+from fedivon_app.strategies.portraits import LESS
 from fedivon_app.strategies.robust_merge import Vetted, vetted
+from fedivon_app.strategies.sketch import Sketch
 
 
 @dataclass(frozen=True)
 class Screened:
     """The replies that may be merged, and what was found in the others.
 
-    `bounded` has who was cut back, and `dropped` the reasons for which others are left out.
+    `bounded` has who was cut back, `dropped` the reasons for which others are left out, and
+    `discontented` who counts less.
     """
 
     replies: list[Reply]
     bounded: Findings
     dropped: dict[int, str]
     history: History
+    discontented: frozenset[int] = frozenset()
 
 
 class Vetting:
@@ -53,14 +57,20 @@ class Vetting:
         self._sketch = Sketch.of(length, settings.seed) if settings.keeps_history else None
 
     def attacked(
-        self, number: int, replies: Sequence[Reply], sent: Payload, merge: Merge
+        self,
+        number: int,
+        replies: Sequence[Reply],
+        sent: Payload,
+        merge: Callable[[Screened], Posterior],
+        history: History,
     ) -> list[Reply]:
         """Return a round's replies as the liars have them; `merge` is what the server would do."""
         if not self.attack.liars:
             return list(replies)
 
         def tried(lies: Sequence[Reply]) -> Posterior:
-            return merge(self._guarded(lies, sent).replies)
+            passed = self.screened(number, lies, sent, history)
+            return merge(passed) if passed.replies else sent.posterior
 
         return self.attack.forged(number, replies, sent.posterior, tried)
 
@@ -89,16 +99,32 @@ class Vetting:
                 elif reply.partition in gone:
                     dropped[reply.partition] = "it has been in doubt too often"
             kept = [reply for reply in kept if reply.partition not in dropped]
-        return Screened(kept, bounded, dropped=dropped, history=history)
+        return Screened(
+            kept,
+            bounded,
+            dropped=dropped,
+            history=history,
+            discontented=frozenset() if self._sketch is None else history.discontented(),
+        )
 
-    def weighed(self, replies: Sequence[Reply], sent: Payload) -> Vetted:
-        """Return the replies with their weights, as the robust merge of the settings has them."""
+    def weighed(self, screened: Screened, sent: Payload, moved: np.ndarray | None = None) -> Vetted:
+        """Return the replies with their weights, as the robust merge of the settings has them.
+
+        `moved` is the last move of the mean, if that is remembered.
+        """
+        replies = screened.replies
+        weights = self.strategy.weigh(replies, sent.posterior)
+        less = [reply.partition in screened.discontented for reply in replies]
+        if any(less) and not self.strategy.takes_replies_whole:
+            weights = np.where(less, LESS * weights, weights)
+            weights = weights / weights.sum()
         return vetted(
             replies,
-            weights=self.strategy.weigh(replies, sent.posterior),
+            weights=weights,
             sent=sent,
             options=self.settings.merge,
             whole=self.strategy.takes_replies_whole,
+            moved=moved,
         )
 
     def _guarded(self, replies: Sequence[Reply], sent: Payload) -> Guarded:

@@ -4,7 +4,8 @@
 
 Each run is a line of FILE; those that are there already are not made again. Without --attacks the
 table of what FILE holds is printed. What it makes are runs of the real server and clients, without
-reports; `fedivon sweep` makes the same with them, and takes longer.
+reports; `fedivon sweep` makes the same with them, and takes longer. Bounds are not chosen by the
+test part, but with --part holdout --set rounds=60 data.holdout=300, other seeds and another FILE.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ from tests.golden import InProcess, prepare_process
 SHORT = ["evaluation.every=0", "evaluation.clients_every=0", "evaluation.final_samples=32"]
 
 
-def measured(experiment: str, strategy: str, words: list[str]) -> dict[str, Any]:
+def measured(
+    experiment: str, strategy: str, words: list[str], part: str = "test"
+) -> dict[str, Any]:
     """What came of a run: scores by Monte Carlo where there are any, liars found, CPU seconds."""
     settings = compose(settings_of, experiment, strategy, [*SHORT, *words])
     prepared = prepare(settings)
@@ -48,7 +51,7 @@ def measured(experiment: str, strategy: str, words: list[str]) -> dict[str, Any]
         return {"accuracy": 0.0, "ece": 1.0, "failed": str(error)[:120]}
     seconds = time.process_time() - began
     evaluator = Evaluator(settings, prepared.flat, prepared.data.parts)
-    scores = evaluator.score("test", loop.standing.payload, settings.evaluation.final_samples)
+    scores = evaluator.score(part, loop.standing.payload, settings.evaluation.final_samples)
     best = list(scores.values())[-1]
     liars = loop.merging.vetting.attack.liars
     gone = loop.standing.history.left_out
@@ -94,6 +97,7 @@ def main() -> int:
     parser.add_argument("--shares", nargs="+", default=["0.2"])
     parser.add_argument("--robust", nargs="+", default=["none", "auto"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--part", default="test", choices=("test", "holdout"))
     parser.add_argument("--set", nargs="*", default=["rounds=60"])
     options = parser.parse_args()
     prepare_process()
@@ -116,7 +120,7 @@ def main() -> int:
             if kind != "none":
                 words += [f"attack.kind={kind}", f"attack.share={share}"]
                 words += [f"attack.strength={strength}"] if strength else []
-            found = measured(options.experiment, strategy, words)
+            found = measured(options.experiment, strategy, words, options.part)
             line = dict(zip(names, key, strict=True)) | found
             print(json.dumps(line), file=out, flush=True)
             lines.append(line)

@@ -25,6 +25,7 @@ Kind = Literal[
     "poisoned-prior",
     "claimed-size",
     "combined",
+    "disguised",
 ]
 # How strong an attack is unless the settings tell.
 STRENGTHS: dict[str, float] = {
@@ -40,10 +41,11 @@ STRENGTHS: dict[str, float] = {
     "poisoned-prior": 3.0,
     "claimed-size": 50.0,
     "combined": 1.0,
+    "disguised": 0.5,
 }
 ON_PRECISION = ("inflated-precision", "collapsed-variance", "poisoned-prior")
 ON_DATA = ("label-flip", "backdoor")  # honest training on poisoned examples
-SEARCHED = ("sign-flip", "inner-product", "alie", "noise", "combined")
+SEARCHED = ("sign-flip", "inner-product", "alie", "noise", "combined", "disguised")
 
 
 class AttackSettings(Section):

@@ -43,6 +43,18 @@ class MergeSettings(Section):
         description="robust, all but auto: each reply becomes the average of its nearest ones "
         "first; not where a method takes replies whole",
     )
+    robust_space: Literal["moments", "natural"] = Field(
+        "moments",
+        description="robust, trimmed-mean and median: of which coordinates; moments: the mean and "
+        "the logarithm of the precision; natural: the precision, and the mean times it",
+    )
+    robust_memory: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="robust, centred-clipping: how much of the last round's move of the mean is "
+        "the centre from which changes are clipped; 0: what was sent is",
+    )
 
 
 class AdmmMergeSettings(MergeSettings):

@@ -53,6 +53,7 @@ DEVIATION = np.array([1.0, 0, 1, 2])
         ("claimed-size", 50.0, -np.array(CHANGES[2])),
         ("collapsed-variance", 10.0, CHANGES[2]),
         ("combined", 1.0, HONEST - DEVIATION),
+        ("disguised", 2.0, np.array(CHANGES[2]) - 2 * DEVIATION),
     ],
 )
 def test_lies_in_closed_form(kind, strength, change):

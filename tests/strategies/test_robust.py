@@ -135,3 +135,12 @@ def test_the_trimmed_range_is_vouched_for_by_the_honest(values, far):
     lies = np.concatenate([values[:liars] + far, honest])
     low, high = robust.trimmed_range(lies, liars)
     assert (low >= honest.min(axis=0)).all() and (high <= honest.max(axis=0)).all()
+
+
+def test_replies_that_say_the_same_have_one_voice():
+    cloud = np.vstack([np.eye(5), [2 * np.eye(5)[4], 0.1 * np.eye(5)[4]]])
+    found = robust.voices(cloud @ cloud.T, 0.95)
+    np.testing.assert_allclose(found, [1, 1, 1, 1, 1 / 3, 1 / 3, 1 / 3])
+    agreeing = np.ones((4, 3))  # nothing sets anybody apart
+    np.testing.assert_array_equal(robust.voices(agreeing @ agreeing.T, 0.95), np.ones(4))
+    np.testing.assert_array_equal(robust.voices(np.zeros((3, 3)), 0.95), np.ones(3))

@@ -1,6 +1,7 @@
 """The stage of a robust merge: replies and weights in, replies and weights out."""
 
 import tracemalloc
+from dataclasses import replace
 from typing import get_args
 
 import numpy as np
@@ -21,6 +22,7 @@ from fedivon_app.strategies.aggregation import aggregate
 from fedivon_app.strategies.base import FOR_WHOLE_REPLIES, Reply
 from fedivon_app.strategies.replies import Shelf
 from fedivon_app.strategies.robust_merge import capped, vetted
+from fedivon_app.strategies.standing import Standing
 
 RULES = [rule for rule in get_args(Robust) if rule != "none"]
 SIZE = 40
@@ -180,3 +182,47 @@ def test_settings_that_need_single_replies_are_named():
         "server.history=true",
         "attack.kind=alie",
     ]
+
+
+def test_a_trimmed_mean_of_natural_parameters_in_closed_form():
+    given = replies(count=7, spread=0.5)
+    equal = np.full(7, 1 / 7)
+    options = MergeSettings(robust="trimmed-mean", robust_space="natural", robust_share=0.01)
+    middle = vetted(given, equal, SENT, options, whole=False).replies[0].posterior
+    precisions = np.sort([reply.posterior.precision for reply in given], axis=0)
+    np.testing.assert_allclose(middle.precision, precisions[1:-1].mean(axis=0), rtol=1e-5)
+    pulls = np.sort([r.posterior.precision * r.posterior.mean for r in given], axis=0)
+    wanted = pulls[1:-1].mean(axis=0) / precisions[1:-1].mean(axis=0)
+    np.testing.assert_allclose(middle.mean, wanted, rtol=1e-4, atol=1e-6)
+    same = [replace(given[0], partition=k) for k in range(7)]
+    found = vetted(same, equal, SENT, options, whole=False).replies[0].posterior
+    np.testing.assert_allclose(found.mean, given[0].posterior.mean, rtol=1e-5)
+
+
+def test_clipping_with_a_memory_starts_from_the_last_move():
+    """All but one go on as before, by v; one goes far the other way, and is clipped from v on."""
+    way = np.random.default_rng(0).standard_normal(SIZE)
+    going_on = [
+        Reply(k, 10, 0, Payload(Posterior(0.5 * way, np.full(SIZE, 5.0)), np.zeros(3)), {})
+        for k in range(6)
+    ]
+    lie = replace(
+        going_on[0], source=Payload(Posterior(-50 * way, np.full(SIZE, 5.0))), partition=6
+    )
+    options = MergeSettings(robust="centred-clipping", robust_memory=0.5)
+    found = {}
+    for name, moved in (("with", way.astype(np.float32)), ("without", None)):
+        equal = np.full(7, 1 / 7)
+        out = vetted([*going_on, lie], equal, SENT, options, whole=False, moved=moved)
+        found[name] = aggregate("product", [r.posterior for r in out.replies], out.weights).mean
+    np.testing.assert_allclose(found["with"], 0.5 * way, rtol=1e-4)  # most of them are there
+    assert np.linalg.norm(found["without"] - 0.5 * way) > 0.01 * np.linalg.norm(way)
+
+
+def test_a_memory_survives_a_checkpoint():
+    moved = np.arange(3, dtype=np.float32)
+    kept = Standing(5, SENT, state={"sum_v": np.ones(2)}, moved=moved)
+    found = Standing.of(5, SENT, kept.arrays())
+    assert list(found.state) == ["sum_v"]
+    np.testing.assert_array_equal(found.moved, moved)
+    assert Standing.of(5, SENT, Standing(5, SENT).arrays()).moved is None

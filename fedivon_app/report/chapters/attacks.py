@@ -147,6 +147,7 @@ def _defence(settings: AnySettings, groups: Sequence[Group]) -> str:
     several = len({group.settings.strategy for group in groups}) > 1
     merge = settings.merge
     name = f"{merge.robust}{', mixing' if merge.robust_mixing else ''}"
+    name += ", natural" if merge.robust_space == "natural" else ""
     server = settings.server
     guards = [server.precision_bound, server.change_bound, server.size_bound]
     guarded = ", guard" if any(bound is not None for bound in guards) else ""
