@@ -6,8 +6,11 @@ top; a condition and a run only say what differs.
 
 from __future__ import annotations
 
+import fcntl
 import json
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,16 +74,34 @@ class ResultFiles:
         """Keep an outcome, in place of an earlier one of the same condition and seed.
 
         Under settings that have changed, earlier seeds are dropped: they are not to be averaged
-        with it.
+        with it. What others have added since the file was read stays in it.
         """
         leaves = leaves_of(settings)
-        known = dict(self.of(condition.experiment))
-        before = known.get(condition)
-        kept = before.runs if before and not differing(before.settings, leaves, condition) else {}
-        runs = dict(sorted({**kept, outcome.seed: outcome}.items()))
-        known[condition] = Measured(condition, leaves, runs)
-        self._read[condition.experiment] = known
-        write_results(self.folder / f"{condition.experiment}.json", list(known.values()))
+        with _alone_in(self.folder):
+            self._read.pop(condition.experiment, None)
+            known = dict(self.of(condition.experiment))
+            before = known.get(condition)
+            same = before is not None and not differing(before.settings, leaves, condition)
+            kept = before.runs if before is not None and same else {}
+            runs = dict(sorted({**kept, outcome.seed: outcome}.items()))
+            known[condition] = Measured(condition, leaves, runs)
+            self._read[condition.experiment] = known
+            write_results(self.folder / f"{condition.experiment}.json", list(known.values()))
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Keep others from writing to the folder meanwhile, by a lock on the folder itself."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise SettingsError(f"cannot write to {folder}: {error.strerror}") from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def result_files(folder: Path) -> ResultFiles:

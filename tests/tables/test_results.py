@@ -100,6 +100,15 @@ def test_under_other_settings_earlier_seeds_are_dropped(results):
     assert changed_since(measured, measured.runs[0]) == ["client.epochs"]
 
 
+def test_what_another_process_adds_meanwhile_is_not_lost(results, tmp_path):
+    other = ResultFiles(tmp_path / "results")
+    assert len(other.of("demo")[FEDAVG].runs) == 2
+    results.add(FEDAVG, FEDAVG.settings(2), outcome("fedavg", 2))
+    other.add(FEDIVON, FEDIVON.settings(2), outcome("fedivon", 2))
+    kept = ResultFiles(tmp_path / "results").of("demo")
+    assert [list(kept[one].runs) for one in (FEDAVG, FEDIVON)] == [[0, 1, 2], [0, 1, 2]]
+
+
 def test_a_damaged_file_is_told(tmp_path):
     (tmp_path / "demo.json").write_text('{"conditions": 3}')
     with pytest.raises(SettingsError, match="demo.json is no file of results"):
