@@ -73,16 +73,15 @@ def dicom_levels(file: Path, values: Sequence[float] | None = None) -> np.ndarra
     except (AttributeError, KeyError, NotImplementedError, RuntimeError) as error:
         raise DataError(f"{file}: its pixels cannot be read: {one_line(error)}") from None
     if kind not in GREY:
-        raise DataError(f"{file}: its pixels are {kind}, but only grey ones are read ({_GREY}).")
+        raise DataError(
+            f"{file}: its pixels are {kind}, but only grey ones are read ({' or '.join(GREY)})."
+        )
     if stored.ndim != 2:
         raise DataError(f"{file}: it has {len(stored)} frames: write each to a file of its own.")
     levels: np.ndarray = np.rint(np.clip((rescaled - low) / (high - low), 0, 1) * 255).astype(
         np.uint8
     )
     return 255 - levels if kind == INVERTED else levels
-
-
-_GREY = " or ".join(GREY)
 
 
 def checked_values(values: Sequence[float] | None) -> Sequence[float] | None:
