@@ -18,7 +18,7 @@ from fedivon_app.core.attack_settings import ON_PRECISION
 from fedivon_app.core.client_settings import ClientSettings
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.errors import SettingsError
-from fedivon_app.core.merge_settings import MergeSettings
+from fedivon_app.core.merge_settings import ADVISED, MergeSettings
 from fedivon_app.core.network import Architecture
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.settings import Settings
@@ -35,7 +35,8 @@ from fedivon_app.strategies.rule import SumRule
 from fedivon_app.strategies.summing import Own, Summand, add_up
 from fedivon_app.strategies.weighting import WEIGHTINGS, weigh
 
-FOR_WHOLE_REPLIES = ("none", "auto", "krum", "multi-krum")  # robust merges that change no reply
+# Robust merges that change no reply:
+FOR_WHOLE_REPLIES = ("none", *ADVISED, "krum", "multi-krum")
 M = TypeVar("M", bound=MergeSettings)
 State = Mapping[str, np.ndarray]
 RuleName = Annotated[str, AfterValidator(RULES.checked)]
@@ -144,6 +145,11 @@ class PosteriorStrategy(Generic[M]):
                 f"strategy {settings.strategy} takes a reply as it is or not at all, for clients "
                 f"keep what the server follows; merge.robust={robust} changes replies: use "
                 f"{', '.join(FOR_WHOLE_REPLIES)}"
+            )
+        if robust == "held-out" and not self.has_global_model:
+            raise SettingsError(
+                f"strategy {settings.strategy} has no global model that could be tried on held-out "
+                "examples: use merge.robust=auto"
             )
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,10 @@ from fedivon_app.strategies.history import History
 from fedivon_app.strategies.robust_merge import Vetted
 from fedivon_app.strategies.roll_call import RollCall
 from fedivon_app.strategies.standing import Standing
+from fedivon_app.strategies.trial import harmless
 from fedivon_app.strategies.vetting import Screened, Vetting
+
+Trial = Callable[[Payload], float]  # the loss of a model on examples of the server's own
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +39,10 @@ class Outcome:
 
 
 class Merging:
-    """The vetting and the merge of a run's replies; `length` is that of the posterior."""
+    """The vetting and the merge of a run's replies; `length` is that of the posterior.
+
+    With a `trial`, who makes the merge worse on the server's own examples is left out.
+    """
 
     def __init__(
         self,
@@ -45,8 +51,10 @@ class Merging:
         *,
         downlink: Downlink,
         roll_call: RollCall,
+        trial: Trial | None = None,
     ):
         self.vetting = Vetting(strategy, length)
+        self._trial = trial
         self._strategy = strategy
         self._downlink = downlink
         self._roll_call = roll_call
@@ -56,16 +64,19 @@ class Merging:
         previous = self._downlink.received(standing.payload)
 
         def tried(passed: Screened) -> Posterior:
-            kept = self.vetting.weighed(passed, previous, standing.moved)
+            kept = self.weighed(server_round, passed, standing)
             return self._merge(server_round, kept, standing).posterior
 
         received = self.vetting.attacked(server_round, replies, previous, tried, standing.history)
         return self.vetting.screened(server_round, received, previous, standing.history)
 
-    def weighed(self, screened: Screened, standing: Standing) -> Vetted:
+    def weighed(self, server_round: int, screened: Screened, standing: Standing) -> Vetted:
         """Return the replies that are merged, with their weights."""
         previous = self._downlink.received(standing.payload)
-        return self.vetting.weighed(screened, previous, standing.moved)
+        vetted = self.vetting.weighed(screened, previous, standing.moved)
+        if self._trial is None:
+            return vetted
+        return self._tried(server_round, vetted, standing, self._trial)
 
     def outcome(
         self,
@@ -78,10 +89,9 @@ class Merging:
     ) -> Outcome:
         """Return what the method makes of the replies; `silent` trained without a report."""
         good = kept.replies
-        has_buffers = self._downlink.received(standing.payload).buffers is not None
         return Outcome(
             self._merge(server_round, kept, standing),
-            buffers=_average_buffers(good, kept.weights) if has_buffers else None,
+            buffers=self._buffers(kept, standing),
             partitions=[*(reply.partition for reply in good), *silent],
             loss=_mean_loss(good),
             num_examples=sum(reply.num_examples for reply in good),
@@ -127,6 +137,21 @@ class Merging:
             history=standing.history if outcome.history is None else outcome.history,
             moved=merged.posterior.mean - previous.posterior.mean if remembers else None,
         )
+
+    def _tried(self, server_round: int, vetted: Vetted, standing: Standing, trial: Trial) -> Vetted:
+        """Return the replies that do no harm to each other's merge."""
+
+        def loss(places: Sequence[int]) -> float:
+            some = vetted.only(places)
+            merged = self._merge(server_round, some, standing)
+            return trial(Payload(merged.posterior, self._buffers(some, standing)))
+
+        return vetted.only(harmless(len(vetted.replies), loss))
+
+    def _buffers(self, kept: Vetted, standing: Standing) -> np.ndarray | None:
+        if self._downlink.received(standing.payload).buffers is None:
+            return None
+        return _average_buffers(kept.replies, kept.weights)
 
     def _merge(self, server_round: int, kept: Vetted, standing: Standing) -> Merged:
         """Return what the method makes of the replies; nothing else comes of it."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedivon_app.core.codec import Payload
-from fedivon_app.core.merge_settings import MergeSettings
+from fedivon_app.core.merge_settings import ADVISED, MergeSettings
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.strategies import robust
 from fedivon_app.strategies.base import Reply
@@ -36,6 +36,14 @@ class Vetted:
     replies: list[Reply]
     weights: np.ndarray
     left_out: frozenset[int] = frozenset()
+
+    def only(self, kept: Sequence[int]) -> Vetted:
+        """Return what is left if no other replies than these are kept."""
+        replies = [self.replies[k] for k in kept]
+        weights = self.weights[list(kept)]
+        there = {reply.partition for reply in replies}
+        gone = {reply.partition for reply in self.replies} - there
+        return Vetted(replies, weights / weights.sum(), self.left_out | gone)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,10 +68,10 @@ def vetted(
     `moved` is the last move of the mean, for a rule that has a memory.
     """
     rule = options.robust
-    if rule == "none" or len(replies) < (WITNESSES if rule == "auto" else FEWEST):
+    if rule == "none" or len(replies) < (WITNESSES if rule in ADVISED else FEWEST):
         return Vetted(list(replies), weights)
     liars = robust.most_liars(len(replies), options.robust_share)
-    if rule == "auto":
+    if rule in ADVISED:
         return _agreeing(replies, weights, sent, whole=whole)
     mixes = options.robust_mixing and not whole
     if rule in BY_COORDINATE:

@@ -30,7 +30,7 @@ from fedivon_app.strategies.client_evaluation import ClientEvaluation, scores_at
 from fedivon_app.strategies.divergence import extremes
 from fedivon_app.strategies.downlink import downlink_of
 from fedivon_app.strategies.letters import Asked, Letters
-from fedivon_app.strategies.merging import Merging, Outcome
+from fedivon_app.strategies.merging import Merging, Outcome, Trial
 from fedivon_app.strategies.receive import gather
 from fedivon_app.strategies.replies import Replies, num_bytes, sort_out, to_numpy, to_record
 from fedivon_app.strategies.roll_call import Node, RollCall
@@ -56,7 +56,8 @@ class Rounds(Strategy):
 
     `first` is what the strategy begins with, against which growth is measured; `standing` is where
     the run goes on, or None at its beginning. `clients_carry_on` tells whether what a client does
-    depends on what it kept in earlier rounds. `roll_call` may have called the nodes already.
+    depends on what it kept in earlier rounds. `roll_call` may have called the nodes already, and
+    `trial` is how the server tries a model on examples of its own, if it has any.
     """
 
     _record: RoundRecord  # of the round at hand
@@ -70,6 +71,7 @@ class Rounds(Strategy):
         clients_carry_on: bool = True,
         run_folder: Path | None = None,
         roll_call: RollCall | None = None,
+        trial: Trial | None = None,
     ):
         self.strategy = strategy
         self.settings = strategy.settings
@@ -81,7 +83,11 @@ class Rounds(Strategy):
         self._asked = Asked()
         self.stops = Stops(self.settings, first.posterior)
         self.merging = Merging(
-            strategy, len(first.posterior), downlink=self.downlink, roll_call=self.roll_call
+            strategy,
+            len(first.posterior),
+            downlink=self.downlink,
+            roll_call=self.roll_call,
+            trial=trial,
         )
         self.client_evaluation = ClientEvaluation(self.settings, self.roll_call)
         self.letters = Letters(
@@ -204,7 +210,7 @@ class Rounds(Strategy):
         self._record.note_screening(screened, self.standing.history)
         if not self._enough(len(screened.replies)):
             return None, None
-        kept = self.merging.weighed(screened, self.standing)
+        kept = self.merging.weighed(server_round, screened, self.standing)
         self._record.note_not_chosen(kept.left_out)
         self._record.note_weights(kept.weights, kept.replies)
         outcome = self.merging.outcome(

@@ -28,6 +28,7 @@ from fedivon_app.core.errors import RunError
 from fedivon_app.methods import method, settings_of
 from fedivon_app.server.evaluation import Evaluator
 from fedivon_app.server.setup import prepare
+from fedivon_app.server.trial import trial_of
 from fedivon_app.strategies.rounds import Rounds
 from tests.golden import InProcess, prepare_process
 
@@ -41,7 +42,11 @@ def measured(
     settings = compose(settings_of, experiment, strategy, [*SHORT, *words])
     prepared = prepare(settings)
     strategy_ = method(strategy).strategy(settings, prepared.architecture)
-    loop = Rounds(strategy_, strategy_.begin(prepared.flat.mean(), prepared.flat.buffers))
+    loop = Rounds(
+        strategy_,
+        strategy_.begin(prepared.flat.mean(), prepared.flat.buffers),
+        trial=trial_of(settings, prepared),
+    )
     observer = SimpleNamespace(score=lambda number, payload: None, finished=lambda *_: False)
     began = time.process_time()
     try:

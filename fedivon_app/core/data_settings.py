@@ -115,7 +115,8 @@ class DataSettings(Section):
     holdout: int = Field(
         0,
         ge=0,
-        description="training examples that the server keeps to choose the best checkpoint by",
+        description="training examples that the server keeps to choose the best checkpoint by, "
+        "and to try replies on where merge.robust is held-out; nodes: of the server's own file",
     )
 
     @field_validator("classes", "drop_columns", "feature_columns", "categories", mode="before")

@@ -13,6 +13,7 @@ from fedivon_app.core.section import Section
 Robust = Literal[
     "none",
     "auto",
+    "held-out",
     "trimmed-mean",
     "median",
     "geometric-median",
@@ -20,6 +21,7 @@ Robust = Literal[
     "multi-krum",
     "centred-clipping",
 ]
+ADVISED: tuple[Robust, ...] = ("auto", "held-out")  # by the clients' history
 
 
 class MergeSettings(Section):
@@ -30,18 +32,20 @@ class MergeSettings(Section):
     robust: Robust = Field(
         "none",
         description="what keeps a minority of liars from moving the merge, before the rule; auto: "
-        "what is advised, the clients' history included",
+        "what is advised, the clients' history included; held-out: the same, and who makes the "
+        "merge worse on the server's held-out examples is left out of it",
     )
     robust_share: float = Field(
         0.3,
         gt=0,
         lt=0.5,
-        description="robust, all but auto: the share of a round's replies that may lie",
+        description="robust, all but auto and held-out: the share of a round's replies that "
+        "may lie",
     )
     robust_mixing: bool = Field(
         False,
-        description="robust, all but auto: each reply becomes the average of its nearest ones "
-        "first; not where a method takes replies whole",
+        description="robust, all but auto and held-out: each reply becomes the average of its "
+        "nearest ones first; not where a method takes replies whole",
     )
     robust_space: Literal["moments", "natural"] = Field(
         "moments",

@@ -49,7 +49,7 @@ class ServerSettings(Section):
     history: bool | None = Field(
         None,
         description="whether a client's answers are held against its earlier ones, and one in "
-        "doubt is dropped; none: where merge.robust is auto",
+        "doubt is dropped; none: where merge.robust is auto or held-out",
     )
     leave_out_after: int = Field(
         3,

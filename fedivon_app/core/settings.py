@@ -15,7 +15,7 @@ from fedivon_app.core.attack_settings import AttackSettings
 from fedivon_app.core.client_settings import ClientSettings
 from fedivon_app.core.data_settings import DataSettings
 from fedivon_app.core.evaluation_settings import EvaluationSettings
-from fedivon_app.core.merge_settings import MergeSettings
+from fedivon_app.core.merge_settings import ADVISED, MergeSettings
 from fedivon_app.core.model_settings import ModelSettings
 from fedivon_app.core.privacy_settings import PrivacySettings
 from fedivon_app.core.run_settings import PretrainingSettings, RunSettings, ServerSettings
@@ -109,7 +109,7 @@ class Settings(Section, Generic[C_co, M_co]):
     def keeps_history(self) -> bool:
         """Tell whether clients are held against what they answered earlier in the run."""
         asked = self.server.history
-        return self.merge.robust == "auto" if asked is None else asked
+        return self.merge.robust in ADVISED if asked is None else asked
 
     def is_scored(self, server_round: int) -> bool:
         """Tell whether the server scores the global model in this round."""

@@ -21,6 +21,7 @@ from fedivon_app.runs.resuming import changed
 from fedivon_app.server.pretraining import pretrain
 from fedivon_app.server.recorder import checkpoint_of
 from fedivon_app.server.setup import Preparation, with_facts
+from fedivon_app.server.trial import trial_of
 from fedivon_app.strategies.roll_call import RollCall, wait_for_nodes
 from fedivon_app.strategies.rounds import Rounds
 from fedivon_app.strategies.secure_rounds import SecureRounds
@@ -87,6 +88,7 @@ def rounds_of(opened: Opened, prepared: Preparation, roll_call: RollCall | None 
         clients_carry_on=Carries.TRAINING in chosen.client.carried(settings),
         run_folder=run.folder,
         roll_call=roll_call,
+        trial=trial_of(settings, prepared),
     )
     rounds.summary()
     if checkpoint is not None:

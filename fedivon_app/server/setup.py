@@ -17,6 +17,7 @@ from fedivon_app.core.likelihood import likelihood_of
 from fedivon_app.core.network import Architecture, new_network, pick_device
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.core.standardise import Standard
+from fedivon_app.datasets.base import Source
 from fedivon_app.datasets.loading import classes, division, own_source
 from fedivon_app.datasets.table_format import TableFormat, agreed_format
 
@@ -142,7 +143,7 @@ def server_data(settings: AnySettings) -> ServerData:
             shape=data.shape,
             num_classes=data.num_classes,
             class_names=own.class_names,
-            parts={"test": Examples(own.x_test, own.y_test)},
+            parts=_own_parts(settings, own),
         )
     divided = division(data, num_clients_of(settings), settings.seed, settings.task)
     source = divided.source
@@ -169,10 +170,9 @@ def _of_tables(settings: AnySettings) -> ServerData:
         classes=data.classes,
         regression=settings.task == "regression",
     )
-    parts = {}
+    parts: dict[str, Examples] = {}
     if data.path:
-        own = own_source(settings, data.path)
-        parts["test"] = Examples(own.x_test, own.y_test)
+        parts = _own_parts(settings, own_source(settings, data.path))
     return ServerData(
         shape=(len(form.features),),
         num_classes=len(form.classes),
@@ -180,6 +180,21 @@ def _of_tables(settings: AnySettings) -> ServerData:
         parts=parts,
         table=form,
     )
+
+
+def _own_parts(settings: AnySettings, own: Source) -> dict[str, Examples]:
+    """What is in the server's own file: test examples and, where it is to keep some, others."""
+    parts = {}
+    if count := settings.data.holdout:
+        if len(own.x_train) < count:
+            raise SettingsError(
+                f"data.holdout is {count}, but the server's file {settings.data.path} has only "
+                f"{len(own.x_train)} training examples"
+            )
+        order = np.random.default_rng(settings.seed).permutation(len(own.x_train))
+        rows = np.sort(order[:count])
+        parts["holdout"] = Examples(own.x_train[rows], own.y_train[rows])
+    return parts | {"test": Examples(own.x_test, own.y_test)}
 
 
 def with_facts(settings: AnySettings, known: ServerData) -> AnySettings:

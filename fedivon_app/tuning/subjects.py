@@ -118,6 +118,11 @@ def _check_scored(settings: AnySettings) -> None:
             "the data lie at the nodes, and the server has no training examples to hold out: "
             "a search needs a data set that is shared, as data.source of another experiment"
         )
+    if settings.merge.robust == "held-out":
+        raise SettingsError(
+            "merge.robust=held-out merges by the held-out examples, so that they cannot be what a "
+            "search judges by: use merge.robust=auto"
+        )
     if not has_global_model(settings):
         raise SettingsError(
             f"{settings.strategy} has no global model here, which is what held-out examples score: "

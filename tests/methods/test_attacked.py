@@ -4,9 +4,12 @@ import pytest
 import torch
 
 from fedivon_app.core.errors import RunError
+from fedivon_app.core.merge_settings import ADVISED
 from fedivon_app.methods import METHODS
 from tests.attack_table import measured
 from tests.golden import InProcess, context_of, run
+
+WITHOUT_A_GLOBAL_MODEL = ("fedper", "fedrep", "local", "local-bnn")
 
 
 @pytest.fixture(autouse=True)
@@ -14,12 +17,19 @@ def one_thread(monkeypatch):
     monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
 
 
+@pytest.mark.parametrize("robust", ADVISED)
 @pytest.mark.parametrize("name", METHODS)
-def test_every_method_runs_under_attack_with_the_defence_that_is_advised(name):
-    words = ["merge.robust=auto", "attack.kind=sign-flip", "attack.clients=[1]"]
+def test_every_method_runs_under_attack_with_the_defences_that_are_advised(name, robust):
+    words = [f"merge.robust={robust}", "attack.kind=sign-flip", "attack.clients=[1]"]
     words += ["data.clients=6", "clients_per_round=null"]
     words += ["data.per_class=30"]  # of the experiment that has its data in two classes each
     words += ["attack.strength=worst"] if name in ("fedivon", "bayes-admm") else []
+    if robust == "held-out":
+        words += ["data.holdout=50"]
+        if name in WITHOUT_A_GLOBAL_MODEL:
+            with pytest.raises(RunError, match=f"strategy {name} has no global model"):
+                run(name, *words, grid=InProcess(6))
+            return
     records = run(name, *words, grid=InProcess(6))
     assert [record["merged"] for record in records] == [True, True]
     assert all(record["clients"] for record in records)
@@ -32,6 +42,13 @@ def test_liars_are_found_and_nobody_honest_is_left_out():
     assert with_it["found"] >= 3 and with_it["honest_left_out"] == 0
     assert with_it["accuracy"] > 85
     assert without["accuracy"] < 30  # it diverges
+
+
+def test_examples_of_the_servers_own_tell_who_trains_on_flipped_labels():
+    words = ["rounds=20", "data.holdout=150", "attack.kind=label-flip", "attack.share=0.3"]
+    with_it = measured("demo", "fedivon", [*words, "merge.robust=held-out"])
+    by_history = measured("demo", "fedivon", [*words, "merge.robust=auto"])
+    assert with_it["accuracy"] > by_history["accuracy"] + 10
 
 
 class Sites(InProcess):

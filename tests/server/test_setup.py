@@ -26,6 +26,20 @@ def test_held_out_examples_are_nobodys():
     assert not set(split.holdout) & set(np.concatenate(split.train))
 
 
+def test_a_server_holds_out_examples_of_its_own_file(tmp_path):
+    x = np.arange(40, dtype=np.float32).reshape(20, 2)
+    y = np.arange(20) % 2
+    np.savez(tmp_path / "own.npz", x_train=x, y_train=y, x_test=x[:4], y_test=y[:4])
+    words = ["data.source=nodes", "data.shape=[2]", "data.num_classes=2"]
+    words += [f"data.path={tmp_path / 'own.npz'}"]
+    parts = prepare(demo(*words, "data.holdout=6")).data.parts
+    held_out = parts["holdout"]
+    assert len(held_out.x) == 6 and len(parts["test"].x) == 4
+    np.testing.assert_array_equal(held_out.y, (held_out.x[:, 0] / 2) % 2)
+    with pytest.raises(SettingsError, match="data.holdout is 21, but .*own.npz has only 20"):
+        prepare(demo(*words, "data.holdout=21"))
+
+
 def test_a_strategy_is_told_of_the_network_and_the_data():
     prepared = prepare(demo())
     architecture = prepared.architecture

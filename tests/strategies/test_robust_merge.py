@@ -147,7 +147,7 @@ def test_where_data_differ_nobody_is_left_out():
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_methods_that_take_replies_whole_refuse_what_changes_them(name):
+def test_a_method_refuses_a_robust_merge_that_it_cannot_take(name):
     kind = method(name).strategy
     model = {"name": "linear"} if name == "bayes-admm-full" else {}
     values = {"experiment": "x", "strategy": name, "model": model}
@@ -160,6 +160,9 @@ def test_methods_that_take_replies_whole_refuse_what_changes_them(name):
     for rule in RULES:
         if whole and rule not in FOR_WHOLE_REPLIES:
             with pytest.raises(SettingsError, match=f"merge.robust={rule} changes replies"):
+                strategy(rule)
+        elif rule == "held-out" and not strategy("none").has_global_model:
+            with pytest.raises(SettingsError, match="no global model that could be tried"):
                 strategy(rule)
         else:
             strategy(rule)

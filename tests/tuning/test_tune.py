@@ -134,6 +134,7 @@ def test_a_run_that_fails_is_a_bad_score(federation, command, tmp_path, capsys):
     ("words", "says"),
     [
         (["--strategy", "local"], "local has no global model here"),
+        (["--set", "merge.robust=held-out"], "cannot be what a search judges by"),
         (["--range", "client.learning_rat=1:2"], "there is no setting 'client.learning_rat'"),
         (
             ["--range", "client.learning_rate=-1:2"],

@@ -1,0 +1,48 @@
+"""Who makes a merge worse is left out, on losses that are known."""
+
+from math import inf
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedivon_app.strategies.trial import harmless
+
+values = st.lists(st.floats(-5, 5), min_size=1, max_size=9)
+
+
+def distance(points, target=0.0):
+    """The loss is how far the average of the points is from where it should be."""
+    return lambda places: abs(float(np.mean([points[place] for place in places])) - target)
+
+
+def test_one_that_pulls_the_merge_away_is_left_out():
+    assert harmless(5, distance([1, -1, 2, -2, 60])) == [0, 1, 2, 3]
+
+
+def test_two_that_pull_the_same_way_are_left_out_one_after_the_other():
+    assert harmless(6, distance([1, -1, 2, -2, 60, 50])) == [0, 1, 2, 3]
+
+
+def test_who_is_far_away_stays_where_the_others_need_it():
+    """Alone it would be the worst of all, and without it the merge would be."""
+    assert harmless(3, distance([-1, -1, 2])) == [0, 1, 2]
+
+
+def test_half_of_the_replies_stay_whatever_they_are():
+    assert len(harmless(6, lambda places: float(len(places)))) == 3
+    assert len(harmless(5, lambda places: float(len(places)))) == 3
+    assert harmless(1, lambda places: 1 / 0) == [0]
+
+
+def test_a_merge_that_cannot_be_evaluated_is_worse_than_any():
+    assert harmless(4, lambda places: inf if 2 in places else 1.0) == [0, 1, 3]
+
+
+@given(values)
+def test_nobody_is_left_whose_absence_would_help_and_nothing_is_worse_than_before(points):
+    loss = distance(points, target=1.0)
+    kept = harmless(len(points), loss)
+    assert loss(kept) <= loss(range(len(points)))
+    if len(kept) > (len(points) + 1) // 2:
+        assert all(loss([k for k in kept if k != one]) >= loss(kept) for one in kept)
