@@ -24,6 +24,7 @@ from math import log, sqrt
 
 import numpy as np
 
+from fedivon_app.strategies.robust import echoes
 from fedivon_app.strategies.sketch import cosine
 
 WITNESSES = 5  # clients at least among whom anybody is judged
@@ -63,15 +64,13 @@ def looks(changes: Mapping[int, np.ndarray]) -> dict[int, Look]:
         return {}
     ways = np.stack([changes[p] / lengths[p] for p in moving])
     apart = ways - ways.mean(axis=0)
-    sizes = np.linalg.norm(apart, axis=1)
-    alike = apart @ apart.T > SAME * np.maximum(np.outer(sizes, sizes), 1e-6)
-    np.fill_diagonal(alike, False)
+    same = echoes(apart @ apart.T, SAME)
     usual = float(np.median([log(lengths[p]) for p in moving]))
     return {
         p: Look(
             apart[k],
             length=log(lengths[p]) - usual,
-            same=frozenset(moving[j] for j in np.flatnonzero(alike[k]).tolist()),
+            same=frozenset(moving[j] for j in np.flatnonzero(same[k]).tolist()),
         )
         for k, p in enumerate(moving)
     }

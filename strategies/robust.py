@@ -130,11 +130,19 @@ def voices(gram: np.ndarray, alike: float) -> np.ndarray:
     products = np.outer(lengths, lengths)
     ways = np.divide(gram, products, out=np.zeros_like(gram), where=products > 0)
     apart = ways - ways.mean(axis=0) - ways.mean(axis=1)[:, None] + ways.mean()
-    sizes = np.sqrt(np.maximum(np.diag(apart), 0.0))
-    same = apart > alike * np.maximum(np.outer(sizes, sizes), 1e-6)
-    np.fill_diagonal(same, True)
-    shares: np.ndarray = 1 / same.sum(axis=1)
+    shares: np.ndarray = 1 / (1 + echoes(apart, alike).sum(axis=1))
     return shares
+
+
+def echoes(apart: np.ndarray, alike: float) -> np.ndarray:
+    """Tell of each pair whether both say the same; of one and itself it is not told.
+
+    `apart` has the inner products of what sets the replies apart from their average.
+    """
+    sizes = np.sqrt(np.maximum(np.diag(apart), 0.0))
+    same: np.ndarray = apart > alike * np.maximum(np.outer(sizes, sizes), 1e-6)
+    np.fill_diagonal(same, False)
+    return same
 
 
 def _distances_from(gram: np.ndarray, weights: np.ndarray) -> np.ndarray:
