@@ -134,7 +134,6 @@ def test_a_run_that_fails_is_a_bad_score(federation, command, tmp_path, capsys):
     ("words", "says"),
     [
         (["--strategy", "local"], "local has no global model here"),
-        (["--set", "merge.robust=held-out"], "cannot be what a search judges by"),
         (["--range", "client.learning_rat=1:2"], "there is no setting 'client.learning_rat'"),
         (
             ["--range", "client.learning_rate=-1:2"],
@@ -153,6 +152,12 @@ def test_mistakes_are_told_before_anything_runs(federation, command, tmp_path, c
     error = capsys.readouterr().err
     assert says in error and len(error.splitlines()) == 1
     assert not federation.configs and not list(tmp_path.iterdir())
+
+
+def test_what_is_merged_by_held_out_examples_is_not_judged_by_them(tmp_path, capsys):
+    words = ["--budget", "1", "--runs", str(tmp_path), "--set", *SMALL, "merge.robust=held-out"]
+    assert main(["tune", "demo", *words]) == 2
+    assert "cannot be what a search judges by" in capsys.readouterr().err
 
 
 def test_another_search_needs_another_name(federation, no_page, command, capsys):
