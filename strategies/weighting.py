@@ -33,21 +33,35 @@ def size(
     return sizes
 
 
+def _from_others(posteriors: Iterable[Posterior]) -> list[list[float]]:
+    """Return each client's divergences from all others, KL(q_k || q_j); this holds all at once."""
+    held = list(posteriors)
+    return [[q.kl(other) for j, other in enumerate(held) if j != k] for k, q in enumerate(held)]
+
+
+def _inverse(divergences: Sequence[float]) -> np.ndarray:
+    inverse: np.ndarray = 1 / np.maximum(divergences, SMALLEST_KL)
+    return inverse
+
+
 def max_discrepancy(
     posteriors: Iterable[Posterior], sizes: np.ndarray, previous: Posterior | None
 ) -> np.ndarray:
-    """Let a client count little that is far from every other; this holds all posteriors at once.
+    """Let a client count little that is far from every other.
 
-    gamma_k = max_j 1/KL(q_k || q_j), j != k.
+    gamma_k = max_j 1/KL(q_k || q_j), j != k, as the paper prints it.
     """
-    held = list(posteriors)
-    if len(held) == 1:
-        return np.ones(1)
-    nearest_kl = [
-        min(q.kl(other) for j, other in enumerate(held) if j != k) for k, q in enumerate(held)
-    ]
-    inverse: np.ndarray = 1 / np.maximum(nearest_kl, SMALLEST_KL)
-    return inverse
+    return _inverse([min(others, default=1.0) for others in _from_others(posteriors)])
+
+
+def farthest(
+    posteriors: Iterable[Posterior], sizes: np.ndarray, previous: Posterior | None
+) -> np.ndarray:
+    """Let a client count little that is far from any other.
+
+    gamma_k = 1/max_j KL(q_k || q_j), j != k: what the words maximum discrepancy say.
+    """
+    return _inverse([max(others, default=1.0) for others in _from_others(posteriors)])
 
 
 def distance(
@@ -59,13 +73,18 @@ def distance(
     """
     if previous is None:
         raise ValueError("the weighting distance needs the server's posterior of the round before")
-    inverse: np.ndarray = 1 / np.maximum([previous.kl(q) for q in posteriors], SMALLEST_KL)
-    return inverse
+    return _inverse([previous.kl(q) for q in posteriors])
 
 
 WEIGHTINGS: Registry[Weighting] = Registry(
     "weighting rule",
-    {"equal": equal, "size": size, "max-discrepancy": max_discrepancy, "distance": distance},
+    {
+        "equal": equal,
+        "size": size,
+        "max-discrepancy": max_discrepancy,
+        "farthest": farthest,
+        "distance": distance,
+    },
 )
 FOR_POINTS = ("equal", "size")  # the others need a precision
 OF_ONE_CLIENT = ("equal", "size", "distance")  # the others need all clients at once

@@ -310,6 +310,7 @@ def test_numbers_that_are_cut_off_end_the_run_by_name(tmp_path):
     ("words", "why"),
     [
         (["merge.weighting=max-discrepancy"], "merge.weighting=max-discrepancy compares"),
+        (["merge.weighting=farthest"], "merge.weighting=farthest compares"),
         (["merge.rule=own_method.rules:Median"], "rules:Median is no sum over the clients"),
         (["merge.rule=wc", "merge.weighting=distance"], "merge.rule=wc needs the largest weight"),
         (["wire.codec=compact"], "wire.codec=compact cannot be summed; use wire.codec=raw"),

@@ -307,6 +307,14 @@ def test_max_discrepancy_weighs_by_the_inverse_divergence_from_the_nearest_other
     )
 
 
+def test_farthest_weighs_by_the_inverse_divergence_from_the_farthest_other():
+    """Means 0, 1, 3: farthest others at 3, 2 and 3, so KLs 4.5, 2, 4.5."""
+    clients = [Posterior([m], [1.0]) for m in (0.0, 1.0, 3.0)]
+    np.testing.assert_allclose(
+        weigh("farthest", iter(clients), [1, 1, 1]), np.array([4, 9, 4]) / 17, rtol=1e-6
+    )
+
+
 @pytest.mark.parametrize("rule", WEIGHTINGS)
 def test_equal_clients_get_equal_weights_and_one_client_all(rule):
     twins = [Posterior([1.0, 2.0], [3.0, 4.0])] * 4
@@ -315,7 +323,7 @@ def test_equal_clients_get_equal_weights_and_one_client_all(rule):
     np.testing.assert_allclose(weigh(rule, twins[:1], [5], server), [1.0])
 
 
-@pytest.mark.parametrize("rule", ["max-discrepancy", "distance"])
+@pytest.mark.parametrize("rule", ["max-discrepancy", "farthest", "distance"])
 def test_weights_by_divergence_need_precisions(rule):
     with pytest.raises(ValueError, match="needs a precision"):
         weigh(rule, [Posterior([1.0]), Posterior([2.0])], [1, 1], Posterior([0.0]))
