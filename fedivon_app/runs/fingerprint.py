@@ -3,6 +3,10 @@
 A method's modules are its two halves, the loop that calls them, and whatever these import, directly
 or not, from the rooms that a number can come from. Docstrings, comments, the words of errors and
 the fields of settings do not count: the values of the settings are compared by themselves.
+
+Of what the settings leave off (runs/asleep.py), an attack or a codec, functions do not count, nor
+what only these import. What is defined beside them, constants for example, others may still use: it
+stands under a name of its own.
 """
 
 from __future__ import annotations
@@ -10,12 +14,14 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib.util
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from fedivon_app.core.settings import AnySettings
 from fedivon_app.methods import method
+from fedivon_app.runs.asleep import asleep
 
 PACKAGE = "fedivon_app"
 ROOMS = ("core", "strategies", "clients", "datasets", "server")
@@ -40,15 +46,20 @@ READERS = (  # they find and read files: what is in these is the data's matter, 
     "fedivon_app.datasets.table_format",
     "fedivon_app.datasets.vision",
 )
+ASLEEP = " (asleep)"  # after the name of a module of which only what is no function counts
 MIXED = "mixed"  # the digest of a module that was changed in the midst of a run
 DIGITS = 10
 
 
-def code_of(strategy: str) -> dict[str, str]:
-    """Return the digests of all modules that the numbers of this method depend on, by name."""
-    chosen = method(strategy)
+def code_of(settings: AnySettings) -> dict[str, str]:
+    """Return the digests of all modules that the numbers of such a run depend on, by name."""
+    chosen = method(settings.strategy)
     halves = (chosen.strategy.__module__, chosen.client.__module__)
-    return {name: digest(_source(name)) for name in sorted(_reachable([*halves, *COMMON]))}
+    off = asleep(settings)
+    return {
+        name + ASLEEP if name in off else name: _read(_source(name), asleep=name in off).digest
+        for name in sorted(_reachable([*halves, *COMMON], off))
+    }
 
 
 def changed(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
@@ -69,15 +80,18 @@ def digest(source: str) -> str:
     return _read(source).digest
 
 
-def _reachable(roots: Iterable[str]) -> set[str]:
-    """The roots, and the modules of ROOMS that they import, directly or not."""
+def _reachable(roots: Iterable[str], off: Collection[str]) -> set[str]:
+    """The roots, and the modules of ROOMS that they import, directly or not.
+
+    Of the modules that are off, only what is imported for others than functions is followed.
+    """
     found: set[str] = set()
     waiting = list(roots)
     while waiting:
         name = waiting.pop()
         if name not in found:
             found.add(name)
-            waiting += [other for other in _read(_source(name)).imports]
+            waiting += _read(_source(name), asleep=name in off).imports
     return found
 
 
@@ -97,12 +111,16 @@ class _Module:
 
 
 @lru_cache(maxsize=512)
-def _read(source: str) -> _Module:
-    tree = ast.parse(source)
-    imports = tuple(_imports(tree))
-    tree = _Essence().visit(tree)
+def _read(source: str, asleep: bool = False) -> _Module:
+    whole = ast.parse(source)
+    imports = tuple(_imports(whole))
+    tree = _Essence().visit(whole)
+    if asleep:
+        tree = _NoFunctions().visit(tree)
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     tree = _Imports(used).visit(tree)
+    if asleep:
+        imports = tuple(_imports(tree))
     return _Module(hashlib.sha256(ast.dump(tree).encode()).hexdigest()[:DIGITS], imports)
 
 
@@ -169,6 +187,13 @@ class _Essence(ast.NodeTransformer):
         if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
             node.body = node.body[1:]
         return node
+
+
+class _NoFunctions(ast.NodeTransformer):
+    """Leaves out of a module all functions and methods."""
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        return None
 
 
 class _Imports(ast.NodeTransformer):

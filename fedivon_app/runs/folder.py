@@ -161,7 +161,7 @@ class Run:
 
     def note_code(self, commit: str) -> None:
         """Write to code.json with what code the run is made, or goes on."""
-        now = code_of(self.settings.strategy)
+        now = code_of(self.settings)
         before = read_code(self.folder).get("modules", now)
         values = {"commit": commit, "modules": mixed(before, now)}
         self.write(CODE, json.dumps(values, indent=1) + "\n")

@@ -69,7 +69,7 @@ def _kept(wanted: Wanted, seed: int, results: ResultFiles, again: bool) -> bool:
     run = measured.runs[seed]
     if changed_settings(measured.settings, wanted.condition):
         return False
-    return not (again and changed(run.code, code_of(wanted.condition.strategy)))
+    return not (again and changed(run.code, code_of(wanted.condition.settings())))
 
 
 def plans_of(runs: Sequence[Missing], folder: Path, overrides: Sequence[str]) -> list[Plan]:
@@ -94,7 +94,7 @@ def steps_of(plans: Sequence[Plan], folder: Path, again: bool = False) -> list[S
 
 def _is_old(found: Found) -> bool:
     modules = read_code(found.folder).get("modules", {})
-    return not modules or bool(changed(modules, code_of(found.strategy)))
+    return not modules or found.run is None or bool(changed(modules, code_of(found.run.settings)))
 
 
 def keep(one: Missing, found: Found | None, results: ResultFiles) -> bool:
@@ -132,7 +132,7 @@ def old(wanted: Iterable[Wanted], results: ResultFiles) -> list[Missing]:
         measured = results.find(one.condition)
         if measured is None or changed_settings(measured.settings, one.condition):
             continue
-        now = code_of(one.condition.strategy)
+        now = code_of(one.condition.settings())
         runs = measured.runs.values()
         known = [run for run in runs if run.start and not run.failed]
         if known and any(changed(run.code, now) for run in runs):
@@ -151,7 +151,7 @@ def renew(one: Missing, found: Found | None, results: ResultFiles, commit: str) 
         return False
     if not same_start(measured.runs[one.seed], outcome_of(found.run)):
         return False
-    now = code_of(one.condition.strategy)
+    now = code_of(one.condition.settings())
     for run in measured.runs.values():
         if changed(run.code, now):
             update = {"code": now, "checked": commit}

@@ -22,7 +22,7 @@ from fedivon_app.core.files import write_text
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.core.text import one_line
 from fedivon_app.methods import settings_of
-from fedivon_app.runs.fingerprint import changed, code_of
+from fedivon_app.runs.fingerprint import ASLEEP, changed, code_of
 from fedivon_app.tables.conditions import Condition
 from fedivon_app.tables.outcome import Outcome, as_json
 
@@ -125,9 +125,12 @@ def changed_since(measured: Measured, run: Outcome) -> list[str]:
 
     A setting that did not exist then has not changed as long as it has its default.
     """
-    condition = measured.condition
-    modules = [_path(name) for name in changed(run.code, code_of(condition.strategy))]
-    return [*modules, *changed_settings(measured.settings, condition)]
+    try:
+        settings = measured.condition.settings()
+    except SettingsError as error:
+        return [f"settings ({one_line(error)})"]
+    modules = [_path(name) for name in changed(run.code, code_of(settings))]
+    return [*modules, *differing(measured.settings, leaves_of(settings), measured.condition)]
 
 
 def changed_settings(before: Mapping[str, Any], condition: Condition) -> list[str]:
@@ -152,7 +155,8 @@ def differing(before: Mapping[str, Any], now: Mapping[str, Any], condition: Cond
 
 
 def _path(module: str) -> str:
-    return module.removeprefix("fedivon_app.").replace(".", "/") + ".py"
+    name = module.removesuffix(ASLEEP).removeprefix("fedivon_app.")
+    return name.replace(".", "/") + ".py"
 
 
 def read_results(path: Path) -> dict[Condition, Measured]:

@@ -4,7 +4,7 @@ import pytest
 
 from fedivon_app.core.compose import compose
 from fedivon_app.methods import METHODS, settings_of
-from fedivon_app.runs.fingerprint import MIXED, changed, code_of, digest, mixed
+from fedivon_app.runs.fingerprint import MIXED, _read, changed, code_of, digest, mixed
 from fedivon_app.runs.folder import Run
 from fedivon_app.runs.records import read_code
 
@@ -58,9 +58,20 @@ def test_what_computes_counts(old, new):
     assert old in SOURCE and digest(SOURCE.replace(old, new)) != digest(SOURCE)
 
 
+def test_of_what_is_asleep_functions_do_not_count_but_all_else_does():
+    asleep = _read(SOURCE, asleep=True)
+    assert _read(SOURCE.replace("min(x, inf)", "max(x, inf)"), asleep=True) == asleep
+    assert _read(SOURCE.replace("rate / 2", "rate / 3"), asleep=True) == asleep
+    assert _read(f"LIMIT = 3\n{SOURCE}", asleep=True) != asleep
+    imports = "from fedivon_app.core.errors import BadReply\n"
+    inside = f"{imports}\ndef f():\n    raise BadReply('no')\n"
+    assert _read(inside).imports == ("fedivon_app.core.errors",)
+    assert _read(inside, asleep=True).imports == ()
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_a_methods_code_has_its_two_halves_and_not_all_others(name):
-    code = code_of(name)
+    code = code_of(compose(settings_of, "demo", name))
     halves = {METHODS[name].strategy.__module__, METHODS[name].client.__module__}
     assert halves < set(code)
     shared = {"core.flat", "core.posterior", "strategies.rounds", "datasets.partition"}
@@ -75,7 +86,7 @@ def test_a_run_that_goes_on_with_other_code_is_of_mixed_code(tmp_path):
     run = Run.create(settings)
     run.note_code("abc1234")
     kept = read_code(run.folder)
-    assert kept == {"commit": "abc1234", "modules": code_of("fedivon")}
+    assert kept == {"commit": "abc1234", "modules": code_of(settings)}
     run.note_code("abc1234")
     assert read_code(run.folder) == kept
     before = kept["modules"] | {"fedivon_app.core.ivon": "another"}

@@ -2,7 +2,8 @@
 
 import shutil
 
-from fedivon_app.core.compose import CONF
+from fedivon_app.core.compose import CONF, compose
+from fedivon_app.methods import settings_of
 from fedivon_app.runs.fingerprint import code_of
 from fedivon_app.tables.outcome import Outcome
 
@@ -54,7 +55,7 @@ def outcome(strategy, seed=0, accuracy=0.9, nll=0.5, rounds=2, **options):
         "seed": seed,
         "date": "2026-11-18",
         "commit": "abc1234",
-        "code": code_of(strategy),
+        "code": code_of(compose(settings_of, "quickstart", strategy)),
         "rounds": rounds,
         "seconds": 10.0,
         "training_seconds": 4.0,

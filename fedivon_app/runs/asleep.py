@@ -1,0 +1,47 @@
+"""Which modules a run does not go through, because its settings leave off what they are for.
+
+A run without an attack does not depend on how an attack is made, nor one over the raw wire on how
+symbols are coded.
+"""
+
+from __future__ import annotations
+
+from fedivon_app.core.settings import AnySettings
+
+_ATTACKS = ("core.trigger", "strategies.attacks")
+_COMPACT_WIRE = ("core.envelope", "core.quantise", "core.symbols", "core.tables")
+_DEFENCES = (
+    "strategies.portraits",
+    "strategies.robust",
+    "strategies.sketch",
+    "strategies.trial",
+)
+_LABEL_NOISE = ("datasets.noise",)
+_NUMBERS = ("core.number_scores",)
+_PRETRAINING = ("server.pretraining",)
+_PRIVACY = (
+    "clients.private",
+    "core.accountant",
+    "core.clipped",
+    "core.ledger",
+    "core.privacy",
+    "core.secure_random",
+)
+_SECURE_SUMS = ("core.secure.columns", "core.secure.fixed_point")
+
+
+def asleep(settings: AnySettings) -> frozenset[str]:
+    """Return the modules of which no function is called in a run with these settings."""
+    defended = settings.merge.robust != "none" or settings.keeps_history
+    on = {
+        _ATTACKS: settings.attack.kind != "none",
+        _COMPACT_WIRE: settings.wire.codec != "raw",
+        _DEFENCES: defended,
+        _LABEL_NOISE: settings.data.label_noise > 0,
+        _NUMBERS: settings.task == "regression",
+        _PRETRAINING: settings.pretraining.fraction > 0,
+        _PRIVACY: settings.privacy.is_private,
+        _SECURE_SUMS: settings.privacy.secure_aggregation,
+    }
+    off = [modules for modules, used in on.items() if not used]
+    return frozenset(f"fedivon_app.{module}" for modules in off for module in modules)
