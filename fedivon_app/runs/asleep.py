@@ -9,7 +9,13 @@ from __future__ import annotations
 from fedivon_app.core.settings import AnySettings
 
 _ATTACKS = ("core.trigger", "strategies.attacks")
-_COMPACT_WIRE = ("core.envelope", "core.quantise", "core.symbols", "core.tables")
+_COMPACT_WIRE = (
+    "core.envelope",
+    "core.quantise",
+    "core.symbols",
+    "core.tables",
+    "core.vectors",
+)
 _DEFENCES = (
     "strategies.portraits",
     "strategies.robust",
