@@ -9,8 +9,9 @@ reaches zero. One seed tells nothing, for then there is no stdev.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import count, islice
 from math import sqrt
 from statistics import fmean, stdev
 from typing import Any
@@ -124,15 +125,22 @@ def closing_lines(summaries: Iterable[Mapping[str, Any]]) -> list[str]:
         scores = _central(one) if central else _at_clients(one)
         if scores:
             by_method.setdefault(one["strategy"], {})[one["seed"]] = scores
-    return verdict_lines(by_method, "--seed 0 1 2 3 4")
+    used = {one["seed"] for one in listed}
+    return verdict_lines(by_method, f"--seed {' '.join(map(str, more_seeds(used)))}")
+
+
+def more_seeds(used: Collection[int]) -> list[int]:
+    """Return the seeds that were used and the lowest others: five at least, and three new ones."""
+    others = (seed for seed in count() if seed not in used)
+    return sorted([*used, *islice(others, max(3, 5 - len(used)))])
 
 
 def verdict_lines(
-    by_method: Mapping[str, Mapping[int, Mapping[str, float]]], more_seeds: str
+    by_method: Mapping[str, Mapping[int, Mapping[str, float]]], asking: str
 ) -> list[str]:
     """Return the verdicts on scores by method and seed, and what would make them firmer.
 
-    `more_seeds` is the option of the command that asks for them.
+    `asking` is the option of the command that asks for more seeds.
     """
     found = []
     for score in JUDGED_BY:
@@ -146,9 +154,9 @@ def verdict_lines(
         return []
     lines = [one.text for one in found]
     if found[0].seeds == 1:
-        lines.append(f"One seed cannot tell whether that is more than chance: add {more_seeds}.")
+        lines.append(f"One seed cannot tell whether that is more than chance: add {asking}.")
     elif not all(one.certain for one in found):
-        lines.append(f"More seeds narrow the intervals: {more_seeds}.")
+        lines.append(f"More seeds narrow the intervals: {asking}.")
     return lines
 
 

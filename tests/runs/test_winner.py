@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from fedivon_app.core.scores import SCORES
-from fedivon_app.runs.winner import closing_lines, verdict
+from fedivon_app.runs.winner import closing_lines, more_seeds, verdict
 
 ACCURACY = SCORES["accuracy"]
 NLL = SCORES["nll"]
@@ -91,3 +91,9 @@ def test_only_seeds_that_all_have_are_counted():
     values = {"a": {0: 0.5, 1: 0.5, 7: 0.0}, "b": {0: 0.5, 1: 0.5, 8: 1.0}}
     found = verdict(values, ACCURACY)
     assert found.seeds == 2 and "are level" in found.text
+
+
+def test_more_seeds_are_asked_for_than_were_used():
+    assert more_seeds({0}) == [0, 1, 2, 3, 4]
+    assert more_seeds({0, 1, 2}) == [0, 1, 2, 3, 4, 5]
+    assert more_seeds({1, 2, 3, 4, 5}) == [0, 1, 2, 3, 4, 5, 6, 7]

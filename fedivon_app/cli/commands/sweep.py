@@ -30,7 +30,7 @@ from fedivon_app.runs.plan import (
     unweighted_rules,
 )
 from fedivon_app.runs.status import RunStatus
-from fedivon_app.runs.winner import verdict_lines
+from fedivon_app.runs.winner import more_seeds, verdict_lines
 
 ENDED_WELL = (RunStatus.COMPLETED, RunStatus.STOPPED)
 
@@ -87,7 +87,9 @@ def sweep_lines(steps: Sequence[Step]) -> list[str]:
     """
     good = [step for step in steps if _ended_well(step.found)]
     lines = ["", sweep_table(good), ""] if good else []
-    if said := verdict_lines(_by_values(good), "--seeds 5"):
+    values = _by_values(good)
+    used = {seed for seeds in values.values() for seed in seeds}
+    if said := verdict_lines(values, f"--seeds {len(more_seeds(used))}"):
         lines += [*said, ""]
     for step in steps:
         if _ended_well(step.found):
