@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from fedivon_app.strategies.history import History
 from fedivon_app.strategies.robust_merge import Vetted
 from fedivon_app.strategies.roll_call import RollCall
 from fedivon_app.strategies.standing import Standing
-from fedivon_app.strategies.trial import harmless
+from fedivon_app.strategies.trial import at_hand, harmless
 from fedivon_app.strategies.vetting import Screened, Vetting
 
 Trial = Callable[[Payload], float]  # the loss of a model on examples of the server's own
@@ -140,6 +140,7 @@ class Merging:
 
     def _tried(self, server_round: int, vetted: Vetted, standing: Standing, trial: Trial) -> Vetted:
         """Return the replies that do no harm to each other's merge."""
+        vetted = replace(vetted, replies=at_hand(vetted.replies))
 
         def loss(places: Sequence[int]) -> float:
             some = vetted.only(places)

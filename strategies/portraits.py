@@ -64,7 +64,8 @@ def looks(changes: Mapping[int, np.ndarray]) -> dict[int, Look]:
         return {}
     ways = np.stack([changes[p] / lengths[p] for p in moving])
     apart = ways - ways.mean(axis=0)
-    same = echoes(apart @ apart.T, SAME)
+    exact = ways.astype(np.float64)  # differences of products lose digits
+    same = echoes(exact @ exact.T, SAME)
     usual = float(np.median([log(lengths[p]) for p in moving]))
     return {
         p: Look(

@@ -123,22 +123,22 @@ def median_cosines(gram: np.ndarray) -> np.ndarray:
 def voices(gram: np.ndarray, alike: float) -> np.ndarray:
     """Return the share of a voice that each reply has: those that say the same have one together.
 
-    Two replies say the same if what sets them apart from the average, lengths aside, has a cosine
-    above `alike`. Where n replies do, each has 1/n.
+    Where n replies say the same, each has 1/n.
+    """
+    shares: np.ndarray = 1 / (1 + echoes(gram, alike).sum(axis=1))
+    return shares
+
+
+def echoes(gram: np.ndarray, alike: float) -> np.ndarray:
+    """Tell of each pair of replies whether both say the same; of one and itself it is not told.
+
+    They do if what sets them apart from the average, lengths aside, has a cosine above `alike`.
+    Who is not set apart by anything says the same as nobody.
     """
     lengths = np.sqrt(np.diag(gram))
     products = np.outer(lengths, lengths)
     ways = np.divide(gram, products, out=np.zeros_like(gram), where=products > 0)
     apart = ways - ways.mean(axis=0) - ways.mean(axis=1)[:, None] + ways.mean()
-    shares: np.ndarray = 1 / (1 + echoes(apart, alike).sum(axis=1))
-    return shares
-
-
-def echoes(apart: np.ndarray, alike: float) -> np.ndarray:
-    """Tell of each pair whether both say the same; of one and itself it is not told.
-
-    `apart` has the inner products of what sets the replies apart from their average.
-    """
     sizes = np.sqrt(np.maximum(np.diag(apart), 0.0))
     same: np.ndarray = apart > alike * np.maximum(np.outer(sizes, sizes), 1e-6)
     np.fill_diagonal(same, False)

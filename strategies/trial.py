@@ -11,6 +11,12 @@ classes makes a model worse if it is alone, and better among others that lack th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from fedivon_app.core.codec import Payload
+from fedivon_app.strategies.base import Reply
+
+HELD = 1 << 26  # bytes of a round's replies that are held in memory at most
 
 Loss = Callable[[Sequence[int]], float]  # of the merge of some replies, by their places
 
@@ -29,3 +35,20 @@ def harmless(count: int, loss: Loss) -> list[int]:
         kept.remove(worst)
         now = without[worst]
     return kept
+
+
+def at_hand(replies: Sequence[Reply]) -> list[Reply]:
+    """Return the replies with what the clients sent in memory, where all of that is small.
+
+    A trial merges each of them many times, and would read it, and cut it to its bounds, each time.
+    """
+    if not replies or len(replies) * _num_bytes(replies[0].payload) > HELD:
+        return list(replies)
+    return [replace(reply, source=reply.payload) for reply in replies]
+
+
+def _num_bytes(payload: Payload) -> int:
+    """Return the bytes of a payload in memory."""
+    own = payload.posterior
+    arrays = (own.mean, own.precision, payload.buffers, *payload.extras.values())
+    return sum(array.nbytes for array in arrays if array is not None)

@@ -105,6 +105,24 @@ class Settings(Section, Generic[C_co, M_co]):
             )
         return self
 
+    @model_validator(mode="after")
+    def _has_examples_to_try_replies_on(self) -> Self:
+        if self.merge.robust != "held-out":
+            return self
+        if not self.data.holdout:
+            raise ValueError(
+                "merge.robust is held-out, but data.holdout is 0, and the server has no examples "
+                "to try replies on: say how many it keeps with data.holdout, or use "
+                "merge.robust=auto"
+            )
+        if self.data.source == "nodes" and not self.data.path:
+            raise ValueError(
+                "merge.robust is held-out, but data.source is nodes and the server has no file to "
+                "take the data.holdout examples from: name one with data.path, or use "
+                "merge.robust=auto"
+            )
+        return self
+
     @property
     def keeps_history(self) -> bool:
         """Tell whether clients are held against what they answered earlier in the run."""

@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 
 from fedivon_app.report.style import styled
 
-FIELD = (1.05, 0.34)  # of a number, in inches
-LETTER = 0.085  # width of a letter in the name of a row
+FIELD = (1.05, 0.34)  # of a number, in inches, at least
+LETTER = 0.085  # width of a letter in the name of a row or column
 HEAD = 0.95  # above the fields, for the title and the names of the columns
 DARK = 0.55  # of the scale, from which on numbers are white
 
@@ -32,7 +32,8 @@ class Heat:
 def heat_map(heat: Heat) -> Figure:
     """Draw the numbers, from light for the best to dark for the worst."""
     left = 0.3 + LETTER * max(map(len, heat.rows))
-    width = left + FIELD[0] * len(heat.columns) + 0.15
+    longest = max(len(line) for name in heat.columns for line in name.split("\n"))
+    width = left + max(FIELD[0], LETTER * longest) * len(heat.columns) + 0.15
     height = HEAD + FIELD[1] * len(heat.rows) + 0.1
     figure = Figure(figsize=(width, height))
     axes = figure.add_axes(
@@ -56,9 +57,13 @@ def heat_map(heat: Heat) -> Figure:
 
 
 def _shades(heat: Heat) -> np.ndarray:
-    """Return how bad each number is among all, from 0 to 1; empty fields stay empty."""
+    """Return how bad each number is among all, from 0 to 1; empty fields stay empty.
+
+    It is the root of the way from the best to the worst, so that a run that diverged leaves some
+    shades for what others lose.
+    """
     worse = heat.values if heat.high_is_bad else -heat.values
     low = np.nanmin(worse)
     spread = np.nanmax(worse) - low
-    shades: np.ndarray = (worse - low) / spread if spread else np.zeros_like(worse)
+    shades: np.ndarray = np.sqrt((worse - low) / spread) if spread else np.zeros_like(worse)
     return shades

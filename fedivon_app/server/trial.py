@@ -7,7 +7,6 @@ from math import inf
 import numpy as np
 
 from fedivon_app.core.codec import Payload
-from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.likelihood import likelihood_of
 from fedivon_app.core.metrics import SMALLEST_PROBABILITY
 from fedivon_app.core.number_scores import gaussian_nll
@@ -25,12 +24,7 @@ def trial_of(settings: AnySettings, prepared: Preparation) -> Trial | None:
     """
     if settings.merge.robust != "held-out":
         return None
-    examples = prepared.data.parts.get("holdout")
-    if examples is None:
-        raise SettingsError(
-            "merge.robust is held-out, but the server keeps no examples to try replies on: say "
-            "how many with data.holdout"
-        )
+    examples = prepared.data.parts["holdout"]  # the settings see to it that there are any
     likelihood = likelihood_of(settings)
     inputs, labels = tensors(
         examples.x,

@@ -44,6 +44,7 @@ OWN_FILES = ["data.source=nodes", "data.shape=[8, 8, 1]", "data.num_classes=10"]
         (["--set", "client.ess=1e300"], "client.ess is '1e300': Input should be less than or"),
         (["--set", "data.clients=0"], "data.clients is 0"),
         (["--set", "clients_per_round=21"], "clients_per_round is 21, but data.clients is 20"),
+        (["--set", "merge.robust=held-out"], "held-out, but data.holdout is 0"),
         (["--set", *NPZ, "data.path={tmp}/none.npz"], "none.npz"),
         (["--set", *NPZ, "data.path={tmp}/corrupt.npz"], "corrupt.npz"),
         (["--set", *NPZ, "data.path={tmp}/labels.npz", "data.num_classes=10"], "labels.npz"),

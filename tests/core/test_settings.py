@@ -360,3 +360,21 @@ def test_a_method_of_ones_own_has_its_settings_by_its_import_path():
 def test_overrides_with_an_open_quote_are_an_error_that_shows_them():
     with pytest.raises(SettingsError, match="no closing quotation"):
         compose(settings_of, "demo", overrides="data.path='somewhere")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("", "merge.robust is held-out, but data.holdout is 0, .* say how many"),
+        ("data.source=nodes", "merge.robust is held-out, but data.holdout is 0"),
+        (
+            "data.source=nodes data.holdout=9",
+            "merge.robust is held-out, but data.source is nodes .* name one with data.path",
+        ),
+    ],
+)
+def test_replies_cannot_be_tried_on_examples_that_the_server_has_not(words, says):
+    with pytest.raises(SettingsError, match=says):
+        compose(settings_of, "demo", None, f"merge.robust=held-out {words}")
+    for right in ("data.holdout=9", "data.source=nodes data.holdout=9 data.path=own.npz"):
+        compose(settings_of, "demo", None, f"merge.robust=held-out {right}")

@@ -1,5 +1,7 @@
 """The chapter on attacks: heat maps of a comparison, and the record of a run's clients."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -28,6 +30,22 @@ def test_numbers_stand_in_their_fields_and_empty_ones_stay_empty():
     figure = heat_map(Heat("x", ["no attack", "sign-flip, 20%"], ["none", "auto"], values))
     texts = {(text.get_position(), text.get_text()) for axes in figure.axes for text in axes.texts}
     assert texts == {((0, 0), "96.6"), ((1, 0), "96.3"), ((1, 1), "95.8")}
+
+
+def test_names_of_columns_do_not_overlap():
+    columns = ["fedivon\ngeometric-median\nwith mixing", "fedivon\ncentred-clipping"] * 2
+    figure = heat_map(Heat("x", ["no attack"], columns, np.array([[96.6, 96.3, 90.0, 0.0]])))
+    figure.canvas.draw()
+    boxes = [label.get_window_extent() for label in figure.axes[0].get_xticklabels()]
+    assert all(one.x1 < other.x0 for one, other in pairwise(boxes))
+    assert boxes[0].x0 > 0 and boxes[-1].x1 < figure.bbox.x1
+
+
+def test_a_run_that_diverged_leaves_shades_for_what_others_lose():
+    values = np.array([[96.0], [92.0], [0.0]])
+    figure = heat_map(Heat("x", ["none", "alie", "worst"], ["auto"], values))
+    best, less, worst = figure.axes[0].images[0].get_array().ravel()
+    assert (best, worst) == (0, 1) and less > 0.2
 
 
 def test_a_runs_page_marks_the_liars_and_what_became_of_their_replies(tmp_path):

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from fedivon_app.core.codec import Payload
-from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.server.evaluation import Evaluator
 from fedivon_app.server.setup import prepare
@@ -40,9 +39,3 @@ def test_weights_that_nothing_can_be_computed_with_are_worse_than_any():
 def test_nobody_tries_anything_unless_it_is_asked_for():
     settings = demo("data.holdout=80", "merge.robust=auto")
     assert trial_of(settings, prepare(settings)) is None
-
-
-def test_a_server_without_examples_of_its_own_is_told_what_is_missing():
-    settings = demo("merge.robust=held-out")
-    with pytest.raises(SettingsError, match="say how many with data.holdout"):
-        trial_of(settings, prepare(settings))

@@ -150,7 +150,7 @@ def test_where_data_differ_nobody_is_left_out():
 def test_a_method_refuses_a_robust_merge_that_it_cannot_take(name):
     kind = method(name).strategy
     model = {"name": "linear"} if name == "bayes-admm-full" else {}
-    values = {"experiment": "x", "strategy": name, "model": model}
+    values = {"experiment": "x", "strategy": name, "model": model, "data": {"holdout": 9}}
 
     def strategy(rule):
         options = settings_of(name).model_validate(values | {"merge": {"robust": rule}})

@@ -3,10 +3,15 @@
 from math import inf
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedivon_app.strategies.trial import harmless
+from fedivon_app.core.codec import Payload
+from fedivon_app.core.posterior import Posterior
+from fedivon_app.strategies import trial
+from fedivon_app.strategies.base import Reply
+from fedivon_app.strategies.trial import at_hand, harmless
 
 values = st.lists(st.floats(-5, 5), min_size=1, max_size=9)
 
@@ -46,3 +51,23 @@ def test_nobody_is_left_whose_absence_would_help_and_nothing_is_worse_than_befor
     assert loss(kept) <= loss(range(len(points)))
     if len(kept) > (len(points) + 1) // 2:
         assert all(loss([k for k in kept if k != one]) >= loss(kept) for one in kept)
+
+
+@pytest.mark.parametrize(("most", "reads"), [(96, 0), (95, 6)])
+def test_small_replies_are_held_in_memory_and_others_read_whenever_they_are_needed(
+    monkeypatch, most, reads
+):
+    """Two replies of a mean, a precision and an extra, of four float32 numbers each."""
+    monkeypatch.setattr(trial, "HELD", most)
+    sent = Payload(Posterior(np.arange(4), np.ones(4)), extras={"own": np.ones(4, np.float32)})
+    read = []
+
+    def source():
+        read.append(0)
+        return sent
+
+    last = at_hand([Reply(k, 10, 0, source, {}) for k in range(2)])[1]
+    read.clear()
+    assert all(last.payload is sent for _ in range(6))
+    assert len(read) == reads
+    assert at_hand([]) == []

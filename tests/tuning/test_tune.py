@@ -155,8 +155,8 @@ def test_mistakes_are_told_before_anything_runs(federation, command, tmp_path, c
 
 
 def test_what_is_merged_by_held_out_examples_is_not_judged_by_them(tmp_path, capsys):
-    words = ["--budget", "1", "--runs", str(tmp_path), "--set", *SMALL, "merge.robust=held-out"]
-    assert main(["tune", "demo", *words]) == 2
+    words = ["--budget", "1", "--runs", str(tmp_path), "--set", *SMALL, "data.holdout=100"]
+    assert main(["tune", "demo", *words, "merge.robust=held-out"]) == 2
     assert "cannot be what a search judges by" in capsys.readouterr().err
 
 

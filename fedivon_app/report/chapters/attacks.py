@@ -146,9 +146,13 @@ def _defence(settings: AnySettings, groups: Sequence[Group]) -> str:
     """Return what a column is called: the strategy, where there are several, and the defence."""
     several = len({group.settings.strategy for group in groups}) > 1
     merge = settings.merge
-    name = f"{merge.robust}{', mixing' if merge.robust_mixing else ''}"
-    name += ", natural" if merge.robust_space == "natural" else ""
     server = settings.server
     guards = [server.precision_bound, server.change_bound, server.size_bound]
-    guarded = ", guard" if any(bound is not None for bound in guards) else ""
-    return (f"{settings.strategy}\n" if several else "") + name + guarded
+    besides = {
+        "mixing": merge.robust_mixing,
+        "natural": merge.robust_space == "natural",
+        "guard": any(bound is not None for bound in guards),
+    }
+    more = ", ".join(name for name, there in besides.items() if there)
+    lines = [settings.strategy] * several + [merge.robust] + [f"with {more}"] * bool(more)
+    return "\n".join(lines)
