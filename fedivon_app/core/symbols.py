@@ -33,6 +33,7 @@ from fedivon_app.core.tables import (
 LARGEST = 1 << 24  # of all symbols: beyond it float32 does not have all whole numbers
 _LENGTHS = (0, 16, 128)  # of runs that are tried; 0 is for one run of all symbols
 _SHORT = 4096  # symbols, beyond which one run of all is never much shorter
+_LONG = 1 << 15  # symbols, of which more are looked at by a sample
 _CLASSES = 8
 _OUTLIER = 8  # bytes of an outlier
 _SHIFTS = 17  # more than the largest symbol needs
@@ -211,39 +212,46 @@ class _Runs:
 
 
 def _best_runs(symbols: np.ndarray) -> tuple[int, _Runs]:
-    """Return the runs that make the symbols cheapest, and which of the lengths they have."""
+    """Return the runs that make the symbols cheapest, and which of the lengths they have.
+
+    Of a long vector, a quarter is looked at for the lengths.
+    """
     size = len(symbols)
-    places = np.flatnonzero(symbols != 0)  # faster than without the comparison
-    values = symbols[places]
-    sizes = np.abs(values)
-    kinds = np.clip(values, 1 - REACH, REACH - 1) + np.int32(REACH)
-    first = int(kinds.min(initial=2 * REACH))
-    kinds -= first
-    width = int(kinds.max(initial=0)) + 2
-    offers = []
-    for which, length in enumerate(_LENGTHS):
-        if 2 * length > size or (not length and size > _SHORT):
-            continue
-        length = length or size
-        rows = places // length
-        sums = np.bincount(rows, weights=sizes, minlength=-(-size // length))
-        classes = _classes(sums)
-        members = np.bincount(classes, minlength=_CLASSES)
-        cells = np.bincount(classes[rows] * width + kinds, minlength=_CLASSES * width)
-        counts = cells.reshape(_CLASSES, width)
-        counts[:, -1] = members * length - counts.sum(1)
-        cost = _bits(counts[1:]) + _bits(members[None])
-        offers.append((cost, which, _Runs(size, length, classes)))
-    _, which, runs = min(offers, key=lambda offer: offer[0])
-    return which, runs
+    looked_at = symbols
+    if size > _LONG:
+        looked_at = symbols[: size // 4096 * 4096].reshape(-1, 4, 1024)[:, 0].reshape(-1)
+    offers = [
+        (_cost(looked_at, length), which)
+        for which, length in enumerate(_LENGTHS)
+        if 2 * length <= size and (length or size <= _SHORT)
+    ]
+    _, which = min(offers)
+    length = _LENGTHS[which] or size
+    return which, _Runs(size, length, _classes(symbols, length))
 
 
-def _classes(sums: np.ndarray) -> np.ndarray:
-    """Return the classes of runs with these sums of sizes: 0, 1 to 3, 4 to 15 and so on."""
+def _classes(symbols: np.ndarray, length: int) -> np.ndarray:
+    """Return the classes of runs by the sums of their sizes: 0, 1 to 3, 4 to 15 and so on."""
+    sums = np.add.reduceat(np.abs(symbols), np.arange(0, len(symbols), length), dtype=np.int64)
     classes: np.ndarray = np.frexp(sums)[1] + 1
     classes >>= 1
     np.minimum(classes, _CLASSES - 1, out=classes)
     return classes
+
+
+def _cost(symbols: np.ndarray, length: int) -> float:
+    """Return about how many bits the symbols take in runs of this length."""
+    length = length or len(symbols)
+    classes = _classes(symbols, length)
+    members = np.bincount(classes, minlength=_CLASSES)
+    places = np.flatnonzero(symbols != 0)  # faster than without the comparison
+    kinds = np.clip(symbols[places], 1 - REACH, REACH - 1) + np.int32(REACH)
+    first = int(kinds.min(initial=2 * REACH))
+    width = int(kinds.max(initial=first)) - first + 2
+    cells = classes[places // length] * width + (kinds - first)
+    counts = np.bincount(cells, minlength=_CLASSES * width).reshape(_CLASSES, width)
+    counts[:, -1] = members * length - counts.sum(1)
+    return _bits(counts[1:]) + _bits(members[None])
 
 
 def _bits(counts: np.ndarray) -> float:
