@@ -1,62 +1,73 @@
 """Whole numbers as few bytes: a range coder, with models that travel along.
 
-A vector of steps, most of which are zero, is coded tensor by tensor; small tensors share a model.
-The symbols of a tensor may be told apart by runs of consecutive ones, each with a class that says
-how much happens in it: where a neuron is silent, whole runs are zero and cost nothing. Each class
-has one table (core/tables.py). All of it goes through one range coder, in this order for each group
-of tensors: the runs' length, the shift and the outliers; the runs' classes; for each class its
-table and its symbols; the low bits.
+A vector of steps, most of which are zero, is cut into runs of consecutive ones. The class of a run
+follows from the sum of its symbols' sizes and says how much happens in it: where a neuron is
+silent, whole runs are zero and cost nothing. The symbols of a class share one table
+(core/tables.py), wherever in the vector they are, so that a tensor's share of each class is its
+model. All of it goes through one range coder, in this order: the length of the runs, a table of
+their classes and the classes; then the parts of the vector that each class makes up.
 
-Symbols of a wide tensor lose their lowest bits, the shift, which go as they are; what is still
-beyond a table is an outlier, with its place and value. What a decoder allocates is bounded by the
-tensors' sizes, whatever the bytes claim.
+Where symbols are beyond a table, a class parts with the lowest bits of its symbols, the shift,
+which go as they are; what is still beyond it is an outlier, with its place and value. What a
+decoder allocates is bounded by the number of symbols, whatever the bytes claim.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, pairwise
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from constriction import stream  # type: ignore[import-untyped]
 
-from fedivon_app.core.tables import REACH, BadSymbols, Table, decode_number, encode_number
+from fedivon_app.core.tables import (
+    REACH,
+    BadSymbols,
+    decode_numbers,
+    decode_parts,
+    encode_numbers,
+    encode_parts,
+)
 
 LARGEST = 1 << 24  # of all symbols: beyond it float32 does not have all whole numbers
-_SMALL = 512  # tensors below this size share a model
-_RUNS = (0, 16, 512)  # lengths of runs that are tried; 0 for none
-_CLASSES = 10
+_LENGTHS = (0, 16, 128)  # of runs that are tried; 0 is for one run of all symbols
+_SHORT = 4096  # symbols, beyond which one run of all is never much shorter
+_LONG = 1 << 15  # symbols, of which more are looked at by a sample
+_CLASSES = 8
 _OUTLIER = 8  # bytes of an outlier
-_SHIFTS = 18  # more than the largest symbol needs
-_HEAD_MODEL = stream.model.Uniform(2 * _SHIFTS * len(_RUNS))
+_SHIFTS = 17  # more than the largest symbol needs
+_HEAD_MODEL = stream.model.Uniform(2 * len(_LENGTHS))
 _HALF_MODEL = stream.model.Uniform(1 << 16)
 
 
-def encode(symbols: np.ndarray, sizes: Sequence[int]) -> bytes:
-    """Return the bytes of symbols of at most LARGEST, which are those of tensors of these sizes."""
+def encode(symbols: np.ndarray) -> bytes:
+    """Return the bytes of symbols, which are int32 and of at most LARGEST."""
     encoder = stream.queue.RangeEncoder()
-    for group in _groups(sizes):
-        parts = [symbols[place] for place in group]
-        _encode_group(encoder, parts[0] if len(parts) == 1 else np.concatenate(parts))
+    if len(symbols):
+        wide = len(_outside(symbols, 0)) > 0
+        if not wide:
+            symbols = symbols.astype(np.int16)  # half the memory to go through
+        which, runs = _best_runs(symbols)
+        encoder.encode(np.array([2 * which + wide], np.int32), _HEAD_MODEL)
+        encode_parts(encoder, [runs.classes])
+        ordered = runs.ordered(symbols)
+        parts = [ordered[place] for place in runs.places()]
+        if wide:
+            _encode_wide(encoder, parts)
+        else:
+            encode_parts(encoder, parts)
     words: np.ndarray = encoder.get_compressed()
     return words.astype("<u4").tobytes()
 
 
-def decode(data: bytes | memoryview, sizes: Sequence[int]) -> np.ndarray:
-    """Return the symbols, as int32; bytes that cannot be theirs are BadSymbols."""
+def decode(data: bytes | memoryview, size: int) -> np.ndarray:
+    """Return so many symbols, as int16 or int32; bytes that cannot be theirs are BadSymbols."""
     if len(data) % 4:
         raise BadSymbols(f"{len(data)} bytes of symbols are no multiple of 4")
     decoder = stream.queue.RangeDecoder(np.frombuffer(data, "<u4").astype(np.uint32))
-    symbols = np.empty(sum(sizes), np.int32)
     try:
-        for group in _groups(sizes):
-            found = _decode_group(decoder, sum(place.stop - place.start for place in group))
-            first = 0
-            for place in group:
-                after = first + place.stop - place.start
-                symbols[place] = found[first:after]
-                first = after
+        symbols = _decode_runs(decoder, size) if size else np.empty(0, np.int16)
     except AssertionError:  # the word of the range coder
         raise BadSymbols("the symbols are not what a range coder makes") from None
     if not decoder.maybe_exhausted():
@@ -64,78 +75,65 @@ def decode(data: bytes | memoryview, sizes: Sequence[int]) -> np.ndarray:
     return symbols
 
 
-def places_of(sizes: Sequence[int]) -> list[slice]:
-    """Return where tensors of these sizes lie, one after the other; empty ones lie nowhere."""
-    ends = accumulate(sizes, initial=0)
-    return [slice(first, after) for first, after in pairwise(ends) if after > first]
+def _decode_runs(decoder: stream.queue.RangeDecoder, size: int) -> np.ndarray:
+    which, wide = divmod(int(decoder.decode(_HEAD_MODEL, 1)[0]), 2)
+    length = _LENGTHS[which] or size
+    classes = np.zeros(-(-size // length), np.int32)
+    decode_parts(decoder, [classes])
+    if classes.min() < 0 or classes.max() >= _CLASSES:
+        raise BadSymbols("a run of symbols is of a class that there is not")
+    runs = _Runs(size, length, classes)
+    ordered = np.zeros(len(classes) * length, np.int32 if wide else np.int16)
+    parts = [ordered[place] for place in runs.places()]
+    if wide:
+        _decode_wide(decoder, parts)
+    else:
+        decode_parts(decoder, parts)
+    return runs.in_place(ordered)
 
 
-def _groups(sizes: Sequence[int]) -> Iterator[list[slice]]:
-    """Yield the places that share a model: each large tensor by itself, then the small ones."""
-    places = places_of(sizes)
-    small = [place for place in places if place.stop - place.start < _SMALL]
-    yield from ([place] for place in places if place.stop - place.start >= _SMALL)
-    if small:
-        yield small
+# Wide symbols.
 
 
-def _encode_group(encoder: stream.queue.RangeEncoder, symbols: np.ndarray) -> None:
-    shift = _shift(symbols)
-    outside = _outside(symbols, shift)
-    plain = symbols
-    if len(outside):
-        plain = symbols.copy()
-        plain[outside] = 0
-    high = plain >> shift if shift else plain
-    runs = _best_runs(high)
-    head = (_RUNS.index(runs.length) * _SHIFTS + shift) * 2 + bool(len(outside))
-    encoder.encode(np.array([head], np.int32), _HEAD_MODEL)
-    if len(outside):
-        encode_number(encoder, len(outside))
-        _encode_words(encoder, np.concatenate([outside, symbols[outside] + LARGEST]))
-    if runs.length:
-        table = Table.of(runs.classes)
-        table.encode(encoder)
-        table.encode_symbols(encoder, runs.classes)
-    rows = _rows(high, runs.length)
-    for chosen in runs.by_class():
-        values = rows[chosen].reshape(-1)
-        table = Table.of(values)
-        table.encode(encoder)
-        table.encode_symbols(encoder, values)
-    if shift:
-        low = plain & np.int32((1 << shift) - 1)
-        encoder.encode(low, stream.model.Uniform(1 << shift))
+def _encode_wide(encoder: stream.queue.RangeEncoder, parts: Sequence[np.ndarray]) -> None:
+    """Append parts of which some have symbols that are beyond a table."""
+    shifts = [_shift(part) for part in parts]
+    encode_numbers(encoder, shifts)
+    high = []
+    for part, shift in zip(parts, shifts, strict=True):
+        outside = _outside(part, shift)
+        encode_numbers(encoder, [len(outside)])
+        _encode_words(encoder, np.concatenate([outside, part[outside] + LARGEST]))
+        part[outside] = 0
+        high.append(part >> shift)
+    encode_parts(encoder, high)
+    for part, shift in zip(parts, shifts, strict=True):
+        if shift:
+            low = part & np.int32((1 << shift) - 1)
+            encoder.encode(low, stream.model.Uniform(1 << shift))
 
 
-def _decode_group(decoder: stream.queue.RangeDecoder, size: int) -> np.ndarray:
-    head = int(decoder.decode(_HEAD_MODEL, 1)[0])
-    which, shift = divmod(head // 2, _SHIFTS)
-    count = decode_number(decoder) if head % 2 else 0
-    if count > size:
-        raise BadSymbols("a tensor has more outliers than symbols")
-    outside = _decode_words(decoder, count)
-    values = _decode_words(decoder, count) - LARGEST
-    if (outside >= size).any() or (np.abs(values) > LARGEST).any():
-        raise BadSymbols("an outlier lies outside of its tensor, or is too large")
-    length = _RUNS[which]
-    classes = np.ones(1, np.int32)
-    if length:
-        table = Table.decode(decoder)
-        if table.first < 0 or table.last >= _CLASSES:
-            raise BadSymbols("a run of symbols is of a class that there is not")
-        classes = table.decode_symbols(decoder, -(-size // length))
-    rows = np.zeros((len(classes), length or size), np.int32)
-    for chosen in _Runs(length, classes).by_class():
-        table = Table.decode(decoder)
-        count = int(np.count_nonzero(chosen)) * rows.shape[1]
-        rows[chosen] = table.decode_symbols(decoder, count).reshape(-1, rows.shape[1])
-    symbols: np.ndarray = rows.reshape(-1)[:size]
-    if shift:
-        symbols <<= shift
-        symbols |= decoder.decode(stream.model.Uniform(1 << shift), size)
-    symbols[outside] = values
-    return symbols
+def _decode_wide(decoder: stream.queue.RangeDecoder, parts: Sequence[np.ndarray]) -> None:
+    """Read such parts into arrays of zeros."""
+    shifts = decode_numbers(decoder, len(parts))
+    if max(shifts, default=0) >= _SHIFTS:
+        raise BadSymbols("symbols have more low bits than there are")
+    outliers = []
+    for part in parts:
+        (count,) = decode_numbers(decoder, 1)
+        if count > len(part):
+            raise BadSymbols("a class has more outliers than symbols")
+        outside = _decode_words(decoder, count)
+        values = _decode_words(decoder, count) - LARGEST
+        if (outside >= len(part)).any() or (np.abs(values) > LARGEST).any():
+            raise BadSymbols("an outlier lies outside of its class, or is too large")
+        outliers.append((outside, values))
+    decode_parts(decoder, parts)
+    for part, shift, (outside, values) in zip(parts, shifts, outliers, strict=True):
+        if shift:
+            part <<= shift
+            part |= decoder.decode(stream.model.Uniform(1 << shift), len(part))
+        part[outside] = values
 
 
 def _shift(symbols: np.ndarray) -> int:
@@ -179,62 +177,92 @@ def _decode_words(decoder: stream.queue.RangeDecoder, count: int) -> np.ndarray:
 # Runs of consecutive symbols, by class.
 
 
-class _Runs(NamedTuple):
-    """The length of runs and the class of each; one of length 0, of class 1, is all symbols."""
+@dataclass(frozen=True, eq=False)
+class _Runs:
+    """So many symbols in runs of this length, and the class of each run."""
 
+    size: int
     length: int
     classes: np.ndarray
 
-    def by_class(self) -> Iterator[np.ndarray]:
-        """Yield which runs are of the same class, but not those of class 0, which are all zero."""
-        for number in range(1, _CLASSES):
-            if (chosen := self.classes == number).any():
-                yield chosen
+    def ordered(self, symbols: np.ndarray) -> np.ndarray:
+        """Return the symbols by class, and in a class as they follow; zeros fill the last run."""
+        rows = np.zeros((len(self.classes), self.length), symbols.dtype)
+        rows.reshape(-1)[: self.size] = symbols
+        return rows.take(self._order, axis=0).reshape(-1)
+
+    def in_place(self, ordered: np.ndarray) -> np.ndarray:
+        """Return the symbols that are these by class."""
+        rows = np.empty((len(self.classes), self.length), ordered.dtype)
+        rows[self._order] = ordered.reshape(rows.shape)
+        return rows.reshape(-1)[: self.size]
+
+    def places(self) -> Iterator[slice]:
+        """Yield where each class lies in this order, but not class 0, whose symbols are zero."""
+        first = 0
+        for number, count in enumerate(np.bincount(self.classes).tolist()):
+            after = first + count * self.length
+            if number and count:
+                yield slice(first, after)
+            first = after
+
+    @cached_property
+    def _order(self) -> np.ndarray:
+        return np.argsort(self.classes.astype(np.int8), kind="stable")
 
 
-def _rows(symbols: np.ndarray, length: int) -> np.ndarray:
-    """Return the symbols with a run a row; zeros fill the last one."""
-    if not length:
-        return symbols[None]
-    missing = -len(symbols) % length
-    return np.append(symbols, np.zeros(missing, np.int32)).reshape(-1, length)
+def _best_runs(symbols: np.ndarray) -> tuple[int, _Runs]:
+    """Return the runs that make the symbols cheapest, and which of the lengths they have.
+
+    Of a long vector, a quarter is looked at for the lengths.
+    """
+    size = len(symbols)
+    looked_at = symbols
+    if size > _LONG:
+        looked_at = symbols[: size // 4096 * 4096].reshape(-1, 4, 1024)[:, 0].reshape(-1)
+    offers = [
+        (_cost(looked_at, length), which)
+        for which, length in enumerate(_LENGTHS)
+        if 2 * length <= size and (length or size <= _SHORT)
+    ]
+    _, which = min(offers)
+    length = _LENGTHS[which] or size
+    return which, _Runs(size, length, _classes(symbols, length))
 
 
-def _best_runs(symbols: np.ndarray) -> _Runs:
-    """Return the runs that make the symbols cheapest."""
-    none = _Runs(0, np.ones(1, np.int32))
-    if not 0 < 2 * np.count_nonzero(symbols) <= len(symbols):
-        return none
-    places = np.flatnonzero(symbols != 0)
-    values = symbols[places]
-    sizes = np.abs(values)
-    offers = [none]
-    for length in _RUNS:
-        if length and len(symbols) >= 2 * length:
-            number = -(-len(symbols) // length)
-            sums = np.bincount(places // length, weights=sizes, minlength=number)
-            digits = np.frexp(sums)[1]  # how many binary digits the sum of a run's sizes has
-            offers.append(_Runs(length, np.minimum(digits, _CLASSES - 1).astype(np.int32)))
-    return min(offers, key=lambda runs: _cost(runs, len(symbols), places, values))
+def _classes(symbols: np.ndarray, length: int) -> np.ndarray:
+    """Return the classes of runs by the sums of their sizes: 0, 1 to 3, 4 to 15 and so on."""
+    sums = np.add.reduceat(np.abs(symbols), np.arange(0, len(symbols), length), dtype=np.int64)
+    classes: np.ndarray = np.frexp(sums)[1] + 1
+    classes >>= 1
+    np.minimum(classes, _CLASSES - 1, out=classes)
+    return classes
 
 
-def _cost(runs: _Runs, size: int, places: np.ndarray, values: np.ndarray) -> float:
-    """Return about how many bits so many symbols take, with the places and values of all but 0."""
-    first = int(values.min())
-    width = int(values.max()) - first + 1
-    row = runs.classes[places // runs.length] if runs.length else 1
-    cells = np.bincount(row * width + (values - first), minlength=_CLASSES * width)
-    members = np.bincount(runs.classes, minlength=_CLASSES)
-    counts = np.zeros((_CLASSES, width + 1))
-    counts[:, :width] = cells.reshape(_CLASSES, width)
-    counts[:, width] = members * (runs.length or size) - counts.sum(1)
-    return _bits(counts[1:]) + (_bits(members[None]) if runs.length else 0.0)
+def _cost(symbols: np.ndarray, length: int) -> float:
+    """Return about how many bits the symbols take in runs of this length."""
+    length = length or len(symbols)
+    classes = _classes(symbols, length)
+    members = np.bincount(classes, minlength=_CLASSES)
+    places = np.flatnonzero(symbols != 0)  # faster than without the comparison
+    kinds = np.clip(symbols[places], 1 - REACH, REACH - 1) + np.int32(REACH)
+    first = int(kinds.min(initial=2 * REACH))
+    width = int(kinds.max(initial=first)) - first + 2
+    cells = classes[places // length] * width + (kinds - first)
+    counts = np.bincount(cells, minlength=_CLASSES * width).reshape(_CLASSES, width)
+    counts[:, -1] = members * length - counts.sum(1)
+    return _bits(counts[1:]) + _bits(members[None])
 
 
 def _bits(counts: np.ndarray) -> float:
     """Return the entropy of rows of counts, with what their tables take."""
     totals = counts.sum(1)
-    totals = totals[totals > 0].astype(np.float64)
-    seen = counts[counts > 0].astype(np.float64)
-    entropy = float(np.sum(totals * np.log2(totals)) - np.sum(seen * np.log2(seen)))
-    return entropy + 32 * len(totals) + 4 * len(seen)
+    entropy = np.sum(_times_log(totals)) - np.sum(_times_log(counts))
+    return float(entropy) + 32 * np.count_nonzero(totals) + 4 * np.count_nonzero(counts)
+
+
+def _times_log(counts: np.ndarray) -> np.ndarray:
+    """Return n log2 n for each count n, which is 0 for none."""
+    logs: np.ndarray = np.log2(np.maximum(counts, 1))
+    logs *= counts
+    return logs

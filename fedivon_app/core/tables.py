@@ -1,13 +1,17 @@
-"""Symbols through a range coder, each kind with a table of how often it occurs.
+"""Symbols through a range coder, each part of them with a table of how often they occur.
 
 A table tells the share of each symbol in quarters of an octave, and travels ahead of the symbols.
 Where nearly all are zero, it is the gaps between the others that are coded: they are fewer.
+
+What a call of the coder costs counts for more than what a symbol does, so that the same kind of
+thing goes in one call for all parts: the ends of the tables, their levels, the numbers of gaps.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache
 from math import fsum, sqrt
 
 import numpy as np
@@ -27,138 +31,170 @@ _DIGITS_MODEL = stream.model.Uniform(64)
 _DIGIT_MODEL = stream.model.Uniform(2)
 _GAP = 255  # zeros that a gap may have; a longer one goes on in the next
 _SPARSE = 0.7  # the share of zeros from which on gaps are coded
-_FEW = 8  # symbols that are counted one by one
+_RARITIES = _WEIGHTS[1:-1] * sqrt(_ROOTS[1])  # where to round 1 / share in quarters of an octave
+_ONE = np.ones(1, np.int32)
 
 
 class BadSymbols(ValueError):
     """Bytes that no encoder made."""
 
 
+def encode_parts(encoder: stream.queue.RangeEncoder, parts: Sequence[np.ndarray]) -> None:
+    """Append parts of symbols, of which none is empty, each with its own table."""
+    others = [np.flatnonzero(part != 0) for part in parts]  # faster than without the comparison
+    tables = [_Table.of(part, places) for part, places in zip(parts, others, strict=True)]
+    ends = [end for table in tables for end in (table.first, table.first + len(table.levels) - 1)]
+    encoder.encode(np.array(ends, np.int32) + REACH, _END_MODEL)
+    levels = [table.levels for table in tables if len(table.levels) > 1]
+    if levels:
+        steps = np.concatenate(levels)
+        steps[1:] -= steps[:-1].copy()
+        encoder.encode(steps + _LEVELS, _LEVEL_MODEL)
+    gaps = [
+        _gaps(places) if table.sparse else None
+        for table, places in zip(tables, others, strict=True)
+    ]
+    encode_numbers(encoder, [len(one) for one in gaps if one is not None])
+    for part, places, table, own in zip(parts, others, tables, gaps, strict=True):
+        if own is not None:
+            encoder.encode(own, table.gap_model())
+            part = part[places]
+        if len(table.levels) > 1:
+            encoder.encode(part - np.int32(table.first), table.model())
+
+
+def decode_parts(decoder: stream.queue.RangeDecoder, parts: Sequence[np.ndarray]) -> None:
+    """Read parts of symbols into arrays of zeros, which are as long as these parts."""
+    ends = (decoder.decode(_END_MODEL, 2 * len(parts)) - REACH).reshape(-1, 2).tolist()
+    if any(last < first for first, last in ends):
+        raise BadSymbols("a table of symbols ends before it begins")
+    widths = [last - first + 1 for first, last in ends]
+    steps = decoder.decode(_LEVEL_MODEL, sum(width for width in widths if width > 1)) - _LEVELS
+    levels = np.cumsum(steps, dtype=np.int32)
+    if len(levels) and not 0 <= levels.min() <= levels.max() <= _LEVELS:
+        raise BadSymbols("a table of symbols has levels that there are not")
+    tables = []
+    begin = 0
+    for (first, _), width in zip(ends, widths, strict=True):
+        own = levels[begin : begin + width] if width > 1 else _ONE
+        if not own.any():
+            raise BadSymbols("a table of symbols has none")
+        tables.append(_Table.at(first, own))
+        begin += width if width > 1 else 0
+    gaps = iter(decode_numbers(decoder, sum(table.sparse for table in tables)))
+    for table, part in zip(tables, parts, strict=True):
+        table.decode(decoder, part, next(gaps) if table.sparse else 0)
+
+
 @dataclass(frozen=True, eq=False)
-class Table:
+class _Table:
     """The levels of the symbols from `first` on: 0 for none, then a quarter of an octave each."""
 
     first: int
     levels: np.ndarray
-
-    @property
-    def last(self) -> int:
-        """Return the last symbol."""
-        return self.first + len(self.levels) - 1
+    rarity: float  # how many symbols there are to each that is not zero
 
     @classmethod
-    def of(cls, symbols: np.ndarray) -> Table:
-        """Return the table of these symbols."""
-        first = int(symbols.min())
-        counts = _counts(symbols, first, int(symbols.max()))
+    def at(cls, first: int, levels: np.ndarray) -> _Table:
+        """Return the table of these levels."""
+        rarity = 1.0
+        if 0 <= -first < len(levels) > 1:
+            weights: list[float] = _WEIGHTS[levels].tolist()
+            total = fsum(weights)
+            rarity = total / max(total - weights[-first], 1.0)
+        return cls(first, levels, rarity)
+
+    @classmethod
+    def of(cls, symbols: np.ndarray, others: np.ndarray) -> _Table:
+        """Return the table of symbols, of which those in other places are zero."""
+        values = symbols[others]
+        zeros = len(symbols) - len(others)
+        first = int(values.min(initial=0 if zeros else REACH))
+        last = int(values.max(initial=0 if zeros else -REACH))
+        counts = np.bincount(values - np.int32(first), minlength=last - first + 1)
+        if zeros:
+            counts[-first] = zeros
         levels = np.zeros(len(counts), np.int32)
         seen = counts > 0
-        levels[seen] = 1 + np.rint(_STEPS * np.log2(counts[seen])).astype(np.int32)
-        return cls(first, levels)
+        levels[seen] = 1 + np.rint(_STEPS * np.log2(counts[seen]))
+        return cls.at(first, levels)
 
-    def encode(self, encoder: stream.queue.RangeEncoder) -> None:
-        """Append the table; one of a single symbol has no levels to tell."""
-        encoder.encode(np.array([self.first, self.last], np.int32) + REACH, _END_MODEL)
-        if len(self.levels) > 1:
-            steps = np.diff(self.levels, prepend=0).astype(np.int32)
-            encoder.encode(steps + _LEVELS, _LEVEL_MODEL)
-
-    @classmethod
-    def decode(cls, decoder: stream.queue.RangeDecoder) -> Table:
-        """Read a table."""
-        first, last = (decoder.decode(_END_MODEL, 2) - REACH).tolist()
-        if last < first:
-            raise BadSymbols("a table of symbols ends before it begins")
-        if last == first:
-            return cls(first, np.ones(1, np.int32))
-        levels = np.cumsum(decoder.decode(_LEVEL_MODEL, last - first + 1) - _LEVELS)
-        if levels.min() < 0 or levels.max() > _LEVELS or not levels.any():
-            raise BadSymbols("a table of symbols has levels that there are not")
-        return cls(first, levels)
-
-    def encode_symbols(self, encoder: stream.queue.RangeEncoder, symbols: np.ndarray) -> None:
-        """Append symbols of this table."""
+    def decode(self, decoder: stream.queue.RangeDecoder, into: np.ndarray, gaps: int) -> None:
+        """Read symbols into an array of zeros; so many gaps, where they are sparse."""
         if len(self.levels) == 1:
-            return
-        if self._zeros < _SPARSE:
-            encoder.encode(symbols - np.int32(self.first), self._model(self.levels))
-            return
-        places = np.flatnonzero(symbols != 0)  # faster than without the comparison
-        longer, gaps = np.divmod(np.diff(places, prepend=-1) - 1, _GAP)
-        ends = np.cumsum(longer + 1)
-        tokens = np.full(ends[-1] if len(ends) else 0, _GAP, np.int32)
-        tokens[ends - 1] = gaps
-        encode_number(encoder, len(tokens))
-        encoder.encode(tokens, self._gap_model())
-        encoder.encode(symbols[places] - np.int32(self.first), self._model(self._others))
-
-    def decode_symbols(self, decoder: stream.queue.RangeDecoder, count: int) -> np.ndarray:
-        """Read so many symbols."""
-        if len(self.levels) == 1:
-            return np.full(count, self.first, np.int32)
-        if self._zeros < _SPARSE:
-            return self._decode_plain(decoder, count, self.levels)
-        number = decode_number(decoder)
-        if number > count:
-            raise BadSymbols("there are more gaps than symbols")
-        tokens = decoder.decode(self._gap_model(), number)
-        ends = np.cumsum(np.minimum(tokens + 1, _GAP))
-        if number and ends[-1] > count:
-            raise BadSymbols("the gaps are longer than all symbols")
-        places = ends[tokens < _GAP] - 1
-        symbols = np.zeros(count, np.int32)
-        symbols[places] = self._decode_plain(decoder, len(places), self._others)
-        return symbols
-
-    @cached_property
-    def _zeros(self) -> float:
-        """Return the share of zeros."""
-        if not self.first <= 0 <= self.last:
-            return 0.0
-        weights: list[float] = _WEIGHTS[self.levels].tolist()
-        return weights[-self.first] / fsum(weights)
+            into[:] = self.first
+        elif not self.sparse:
+            into[:] = decoder.decode(self.model(), len(into))
+            into += self.first
+        else:
+            if gaps > len(into):
+                raise BadSymbols("there are more gaps than symbols")
+            places = _places(decoder.decode(self.gap_model(), gaps))
+            if len(places) and places[-1] >= len(into):
+                raise BadSymbols("the gaps are longer than all symbols")
+            into[places] = decoder.decode(self.model(), len(places)) + self.first
 
     @property
-    def _others(self) -> np.ndarray:
-        """Return the levels of all but zero, which then counts as one that hardly occurs."""
-        levels = self.levels.copy()
-        levels[-self.first] = 0
-        return levels if levels.any() else np.ones_like(levels)
+    def sparse(self) -> bool:
+        """Tell whether nearly all symbols are zero."""
+        return self.rarity > 1 / (1 - _SPARSE)
 
-    def _decode_plain(
-        self, decoder: stream.queue.RangeDecoder, count: int, levels: np.ndarray
-    ) -> np.ndarray:
-        symbols: np.ndarray = decoder.decode(self._model(levels), count)
-        symbols += self.first
-        return symbols
-
-    @staticmethod
-    def _model(levels: np.ndarray) -> stream.model.Categorical:
+    def model(self) -> stream.model.Categorical:
+        """Return how likely the symbols are; zero, where the gaps tell it, hardly is."""
+        levels = self.levels
+        if self.sparse:
+            levels = levels.copy()
+            levels[-self.first] = 0
+            if not levels.any():
+                levels += 1
         return stream.model.Categorical(_WEIGHTS[levels], perfect=False)
 
-    def _gap_model(self) -> stream.model.Categorical:
-        """Return how likely so many zeros in a row are, if each symbol is drawn by itself."""
-        runs = np.cumprod(np.full(_GAP, self._zeros))
-        shares = np.append(np.append(1.0, runs[:-1]) * (1 - self._zeros), runs[-1])
-        return stream.model.Categorical(shares, perfect=False)
+    def gap_model(self) -> stream.model.Categorical:
+        """Return how likely gaps are, by the share of zeros in quarters of an octave."""
+        return _gap_model(int(np.searchsorted(_RARITIES, self.rarity)))
 
 
-def encode_number(encoder: stream.queue.RangeEncoder, number: int) -> None:
-    """Append a number that is not negative: how many binary digits it has, and these."""
-    digits = number.bit_length()
-    encoder.encode(np.array([digits], np.int32), _DIGITS_MODEL)
-    bits = np.array([number >> n & 1 for n in range(digits)], np.int32)
-    encoder.encode(bits, _DIGIT_MODEL)
+@cache
+def _gap_model(level: int) -> stream.model.Categorical:
+    """Return how likely so many zeros in a row are, if each symbol is drawn by itself."""
+    share = 1 / _WEIGHTS[1 + level]  # of what is not zero
+    runs = np.cumprod(np.full(_GAP, 1 - share))
+    shares = np.concatenate([[share], runs[:-1] * share, runs[-1:]])
+    return stream.model.Categorical(shares, perfect=False)
 
 
-def decode_number(decoder: stream.queue.RangeDecoder) -> int:
-    """Read such a number."""
-    digits = int(decoder.decode(_DIGITS_MODEL, 1)[0])
-    return sum(bit << n for n, bit in enumerate(decoder.decode(_DIGIT_MODEL, digits).tolist()))
+def _gaps(places: np.ndarray) -> np.ndarray:
+    """Return the zeros ahead of each place, as gaps below _GAP; a _GAP goes on in the next."""
+    zeros = places.astype(np.int32)
+    zeros[1:] -= zeros[:-1] + 1
+    if zeros.max(initial=0) < _GAP:
+        return zeros
+    longer, rest = np.divmod(zeros, _GAP)
+    ends = np.cumsum(longer + 1)
+    gaps = np.full(ends[-1], _GAP, np.int32)
+    gaps[ends - 1] = rest
+    return gaps
 
 
-def _counts(symbols: np.ndarray, first: int, last: int) -> np.ndarray:
-    """Return how often each symbol occurs; where there are few, to compare is faster."""
-    if last - first < _FEW:
-        return np.array([np.count_nonzero(symbols == n) for n in range(first, last + 1)])
-    return np.bincount(symbols - first)
+def _places(gaps: np.ndarray) -> np.ndarray:
+    """Return the places that have these gaps ahead."""
+    ends = np.cumsum(np.minimum(gaps + 1, _GAP), dtype=np.int64)
+    places: np.ndarray = ends[gaps < _GAP] - 1
+    return places
+
+
+def encode_numbers(encoder: stream.queue.RangeEncoder, numbers: Sequence[int]) -> None:
+    """Append numbers that are not negative: how many binary digits each has, and these."""
+    digits = [number.bit_length() for number in numbers]
+    encoder.encode(np.array(digits, np.int32), _DIGITS_MODEL)
+    bits = [
+        number >> n & 1 for number, count in zip(numbers, digits, strict=True) for n in range(count)
+    ]
+    encoder.encode(np.array(bits, np.int32), _DIGIT_MODEL)
+
+
+def decode_numbers(decoder: stream.queue.RangeDecoder, count: int) -> list[int]:
+    """Read so many such numbers."""
+    digits = decoder.decode(_DIGITS_MODEL, count).tolist()
+    bits = iter(decoder.decode(_DIGIT_MODEL, sum(digits)).tolist())
+    return [sum(next(bits) << n for n in range(length)) for length in digits]

@@ -7,9 +7,10 @@ as symbols (core/symbols.py).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate, pairwise
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from fedivon_app.core.envelope import malformed
 from fedivon_app.core.quantise import Grid, Linear, Ratio, Rng, unit_of
 
 _LOOKED_AT = 1024  # weights of a tensor by which its median is found
+
+Spread = Callable[[np.ndarray], np.ndarray]  # what tensors have, for each of their weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,23 +44,24 @@ class Means:
         """Tell whether a tensor's steps depend on a scale."""
         return True
 
-    def scale(self, values: np.ndarray, place: slice) -> float:
-        """Return the scale of the tensor in this place: its largest step, where it has sigmas."""
-        usual = rms(values[place])
-        if self.sigma is not None:
-            before = 0.0 if self.base is None else rms(self.base[place])
-            return self.most * _power_of_two(max(usual, before))
-        if self.base is not None:
-            return rms(values[place] - self.base[place])
-        return _power_of_two(usual)
+    def scales(self, values: np.ndarray, places: Sequence[slice]) -> np.ndarray:
+        """Return the scales of the tensors: their largest steps, where weights have sigmas."""
+        if self.sigma is None and self.base is not None:
+            return rms_of(values - self.base, places)
+        usual = rms_of(values, places)
+        if self.sigma is None:
+            return _power_of_two(usual)
+        before = usual if self.base is None else rms_of(self.base, places)
+        return self.most * _power_of_two(np.fmax(usual, before))
 
-    def grid(self, scales: np.ndarray | None) -> Grid:
-        """Return where the steps lie, with the scale of each weight's tensor."""
+    def grid(self, scales: np.ndarray | None, spread: Spread) -> Grid:
+        """Return where the steps lie, with the scales of the tensors."""
         assert scales is not None
         base = np.float32(0) if self.base is None else self.base
         if self.sigma is None:
-            return Linear(base, unit_of(self.step, scales))
-        return Linear(base, np.minimum(unit_of(self.step, self.sigma), unit_of(1.0, scales)))
+            return Linear(base, spread(unit_of(self.step, scales)))
+        unit = unit_of(self.step, self.sigma)
+        return Linear(base, np.minimum(unit, spread(unit_of(1.0, scales)), out=unit))
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,16 +76,17 @@ class Precisions:
         """Tell whether a tensor's steps depend on a scale."""
         return self.base is None
 
-    def scale(self, values: np.ndarray, place: slice) -> float:
-        """Return the scale of the tensor in this place."""
-        every = 1 + (place.stop - place.start) // _LOOKED_AT
-        octaves = np.log2(np.median(values[place][::every]))
+    def scales(self, values: np.ndarray, places: Sequence[slice]) -> np.ndarray:
+        """Return the scales of the tensors: their medians, as of a sample."""
+        samples = [values[p][:: 1 + (p.stop - p.start) // _LOOKED_AT] for p in places]
+        octaves = np.log2([np.median(sample) for sample in samples])
         # On one grid for all tensors and rounds: a median that moves leaves the steps in place.
-        return float(np.exp2(np.rint(octaves * self.per_octave) / self.per_octave))
+        found: np.ndarray = np.exp2(np.rint(octaves * self.per_octave) / self.per_octave)
+        return found
 
-    def grid(self, scales: np.ndarray | None) -> Grid:
-        """Return where the steps lie, with the scale of each weight's tensor."""
-        base = self.base if scales is None else scales
+    def grid(self, scales: np.ndarray | None, spread: Spread) -> Grid:
+        """Return where the steps lie, with the scales of the tensors."""
+        base = self.base if scales is None else spread(scales)
         assert base is not None
         return Ratio(base, self.per_octave)
 
@@ -115,22 +120,23 @@ class Vectors:
     @cached_property
     def places(self) -> list[slice]:
         """Return where the tensors lie that have any weights."""
-        return symbols.places_of(self.sizes)
+        ends = accumulate(self.sizes, initial=0)
+        return [slice(first, after) for first, after in pairwise(ends) if after > first]
 
     def settle(self, values: np.ndarray, how: Means | Precisions, rng: Rng) -> Settled:
         """Return the vector on its steps, next to the values."""
         scales = self._scales(values, how) if how.needs_scales else None
-        grid = how.grid(None if scales is None else self._spread(scales))
+        grid = how.grid(scales, self._spread)
         steps, beyond = grid.steps(values, rng)
         restored = grid.restore(steps)
-        right = np.isfinite(restored)
-        if isinstance(how, Precisions):
-            right &= restored > 0
-        if beyond is not None:
-            right &= ~beyond
-        exact = np.array([not right[place].all() for place in self.places], bool)
+        least = 0 if isinstance(how, Precisions) else -np.inf
+        exact = np.zeros(len(self.places), bool)
         kept = b""
-        if exact.any():
+        if beyond is not None or not _within(restored, least):
+            wrong = ~(np.isfinite(restored) & (restored > least))
+            if beyond is not None:
+                wrong |= beyond
+            exact = np.array([wrong[place].any() for place in self.places], bool)
             inside = self._spread(exact)
             kept = values[inside].astype("<f4").tobytes()
             restored[inside] = values[inside]
@@ -150,7 +156,7 @@ class Vectors:
             np.packbits(settled.exact).tobytes(),
             b"" if settled.scales is None else settled.scales.astype("<f4").tobytes(),
             settled.kept,
-            symbols.encode(steps, self.sizes),
+            symbols.encode(steps),
         ]
         return b"".join(body)
 
@@ -171,14 +177,14 @@ class Vectors:
             found = np.frombuffer(cursor.take(4 * count), "<f4").astype(np.float32)
             if not (np.isfinite(found) & (found >= 0)).all():
                 raise malformed(f"{name} has scales that are negative or not finite")
-            scales = self._spread(found)
+            scales = found
         number = sum(p.stop - p.start for p, one in zip(self.places, exact, strict=True) if one)
         kept = np.frombuffer(cursor.take(4 * number), "<f4")
-        grid = how.grid(scales)
+        grid = how.grid(scales, self._spread)
         try:
-            steps = symbols.decode(cursor.rest, self.sizes)
+            steps = symbols.decode(cursor.rest, self.size)
             if held is not None:
-                steps += self._next_to(held, grid, exact)
+                steps = steps + self._next_to(held, grid, exact)
             values = grid.restore(steps)
         except ValueError as error:
             raise malformed(f"{name} cannot be decoded: {error}") from None
@@ -189,7 +195,7 @@ class Vectors:
     def _scales(self, values: np.ndarray, how: Means | Precisions) -> np.ndarray:
         """Return the tensors' scales; 0 for one that has none."""
         with np.errstate(all="ignore"):
-            found = np.array([how.scale(values, place) for place in self.places], np.float32)
+            found = how.scales(values, self.places).astype(np.float32)
         found[~(np.isfinite(found) & (found > 0))] = 0
         return found
 
@@ -223,14 +229,28 @@ class _Cursor:
         return taken
 
 
-def _power_of_two(value: float) -> float:
-    """Return the power of two next to a number; 0 of what is not positive."""
-    return float(np.exp2(np.rint(np.log2(value)))) if value > 0 else 0.0
+def _within(values: np.ndarray, least: float) -> bool:
+    """Tell whether all values are finite and more than this."""
+    low = values.min(initial=np.inf)
+    return not len(values) or bool(least < low and values.max() < np.inf)
+
+
+def _power_of_two(values: np.ndarray) -> np.ndarray:
+    """Return the power of two next to each number; 0 of what is not positive."""
+    return np.where(values > 0, np.exp2(np.rint(np.log2(values))), 0.0)
 
 
 def rms(values: np.ndarray) -> float:
     """Return the root of the mean square, which is 0 of nothing."""
-    if not values.size:
-        return 0.0
-    with np.errstate(all="ignore"):
-        return float(np.sqrt(np.mean(np.square(values, dtype=np.float64))))
+    return float(rms_of(values, [slice(0, len(values))])[0]) if len(values) else 0.0
+
+
+def rms_of(values: np.ndarray, places: Sequence[slice]) -> np.ndarray:
+    """Return the root of the mean square in each place; they follow each other."""
+    if not places:
+        return np.empty(0)
+    squares = values.astype(np.float64)
+    squares *= squares
+    sums = np.add.reduceat(squares, [place.start for place in places])
+    found: np.ndarray = np.sqrt(sums / [place.stop - place.start for place in places])
+    return found
