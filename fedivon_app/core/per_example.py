@@ -24,6 +24,8 @@ from torch.nn.functional import pad
 
 Layer = nn.Linear | nn.Conv2d
 
+_AT_ONCE = 2**17  # numbers that a layer sees, which then stay in the cache and ask for no new pages
+
 
 @dataclass(eq=False)
 class Tap:
@@ -122,13 +124,21 @@ class LayerGradients:
     def of(cls, tap: Tap, delta: Tensor) -> LayerGradients:
         """Return what follows from the gradient at the layer's output."""
         layer = tap.layer
-        seen = tap.seen
         has_bias = layer.bias is not None
-        if seen.ndim == 2:
-            return cls(layer, left=delta, right=seen, bias=delta if has_bias else None)
-        heard = _heard_by(layer, seen, delta)
-        bias = heard.sum(3).flatten(1) if has_bias else None
-        return cls(layer, left=(heard @ seen.mT).flatten(1), right=None, bias=bias)
+        if delta.ndim == 2:
+            return cls(layer, left=delta, right=tap.seen, bias=delta if has_bias else None)
+        assert tap.input is not None
+        places = delta[0].numel() // len(layer.weight)
+        few = max(1, _AT_ONCE // (layer.weight[0].numel() * places))
+        left = delta.new_empty(len(delta), layer.weight.numel())
+        bias = delta.new_empty(len(delta), len(layer.weight)) if has_bias else None
+        for rows in (slice(first, first + few) for first in range(0, len(delta), few)):
+            seen = _seen_by(layer, tap.input[rows])
+            heard = _heard_by(layer, seen, delta[rows])
+            left[rows] = (heard @ seen.mT).flatten(1)
+            if bias is not None:
+                bias[rows] = heard.sum(3).flatten(1)
+        return cls(layer, left=left, right=None, bias=bias)
 
     def squared_norms(self) -> Tensor:
         """Return the squared length of each example's gradient, in float64."""

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedivon_app.core import clipped
+from fedivon_app.core import clipped, per_example
 from fedivon_app.core.clipped import clipped_sum
 from fedivon_app.core.flat import Flat
 from fedivon_app.core.models import build
@@ -50,6 +50,15 @@ def test_layers_give_what_torch_func_gives(name, monkeypatch):
     monkeypatch.setattr(clipped, "_by_examples", None)
     found = clipped_sum(flat, inputs, labels, bound)
     assert (found - expected).norm() < 1e-5 * expected.norm()
+
+
+@pytest.mark.parametrize("at_once", [1, 5000])
+def test_it_does_not_matter_how_many_examples_are_looked_at_together(at_once, monkeypatch):
+    flat = network("lenet")
+    inputs, labels = examples(SHAPES["lenet"])
+    expected = clipped_sum(flat, inputs, labels, 0.1)  # all of them together
+    monkeypatch.setattr(per_example, "_AT_ONCE", at_once)  # one by one, and two to four
+    torch.testing.assert_close(clipped_sum(flat, inputs, labels, 0.1), expected)
 
 
 @pytest.mark.parametrize("by_layers", [True, False])
