@@ -16,6 +16,7 @@ from fedivon_app.clients.ivon import IvonTrainer, OptimizerSettings
 from fedivon_app.clients.task import Carries, Learned, Task
 from fedivon_app.core.client_settings import ClientSettings
 from fedivon_app.core.codec import Payload
+from fedivon_app.core.duality import reference_point
 from fedivon_app.core.ivon import IVON
 from fedivon_app.core.merge_settings import BayesAdmmMergeSettings, FedAdmmMergeSettings
 from fedivon_app.core.search_range import log_range, search
@@ -123,7 +124,7 @@ class FedAdmmClient(PointClient[FedAdmmSettings, FedAdmmMergeSettings]):
 
     def train(self, start: Payload, task: Task) -> Learned:
         merge = self.settings.merge
-        server = start.posterior.mean
+        server = reference_point(start.posterior.mean, merge.alpha, first=task.first)
         v = task.memory.get("v", np.zeros(len(self.flat)))
         share = 1 / self.loss_factor(task)
         pull = self.flat.checked((share * (v - merge.rho * server)).astype(np.float32))

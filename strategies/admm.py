@@ -12,7 +12,14 @@ from fedivon_app.core import dense
 from fedivon_app.core.client_settings import ClientSettings
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.dense import Dense
-from fedivon_app.core.duality import Dual, Space, coordinates, reference, summed_step
+from fedivon_app.core.duality import (
+    Dual,
+    Space,
+    coordinates,
+    reference,
+    reference_point,
+    summed_step,
+)
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.merge_settings import (
     AdmmMergeSettings,
@@ -214,7 +221,7 @@ class FedAdmm(Admm[FedAdmmMergeSettings]):
 
     m = (rho K mean(m_k) + sum v_k) / (delta + rho K); with delta = 0 FedDyn's (Acar et al. 2021,
     h = -sum v_k / K). With alpha = 1, rho = delta and damped dual steps it is FedLap's (Swaroop et
-    al. 2025): m = sum v_k / delta.
+    al. 2025): m = sum v_k / delta, which begins at the prior's mean 0, wherever the network does.
     """
 
     settings_type: ClassVar[type[MergeSettings]] = FedAdmmMergeSettings
@@ -227,10 +234,12 @@ class FedAdmm(Admm[FedAdmmMergeSettings]):
 
     def conclude(self, total: Total, round: Round) -> Merged:
         options = self.settings.merge
+        previous = round.previous.posterior.mean
         change = total.sums["change"]
-        mean = round.previous.posterior.mean + change / total.count
+        mean = previous + change / total.count
+        server = reference_point(previous, options.alpha, first=round.first)
         sums = DualSums(round.state)
-        sums.add("v", options.dual_step * change)
+        sums.add("v", options.dual_step * (change + total.count * (previous - server)))
         if options.alpha is not None:
             point = (1 - options.alpha) * mean + options.alpha * sums["v"] / options.prior_precision
         else:

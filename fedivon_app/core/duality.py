@@ -30,6 +30,16 @@ def reference(server: Posterior, prior_precision: float, *, first: bool) -> Post
     return Posterior(np.zeros_like(server.mean), np.full_like(server.mean, prior_precision))
 
 
+def reference_point(server: np.ndarray, alpha: float | None, *, first: bool) -> np.ndarray | float:
+    """Return the point that federated ADMM's clients are tied to in a round.
+
+    It is the server's, but a server that is made of the duals (`alpha`) is their sum only if it
+    begins at the prior's mean, zero: otherwise the first merge would forget the network's first
+    weights, which no dual knows, and begin at the clients' changes alone.
+    """
+    return 0.0 if first and alpha is not None else server
+
+
 def coordinates(q: Posterior, space: Space) -> Dual:
     """Return where a Gaussian lies in the space of a dual step, in float64.
 

@@ -56,6 +56,16 @@ def test_training_lowers_the_clients_own_loss(strategy):
     assert first.num_examples == len(once_more.client.partition.train)
 
 
+@pytest.mark.parametrize(("strategy", "towards_zero"), [("fedlap", True), ("fed-admm", False)])
+def test_where_the_server_is_made_of_duals_its_clients_are_first_tied_to_the_prior(
+    strategy, towards_zero
+):
+    tied = make(strategy, merge__rho=1e5, client__epochs=20, client__learning_rate=0.003)
+    begins = np.linalg.norm(tied.start.posterior.mean)
+    ends = np.linalg.norm(work(tied).payload.posterior.mean)
+    assert (ends < 0.5 * begins) == towards_zero
+
+
 @pytest.mark.parametrize("strategy", METHODS)
 def test_flower_calls_fit_and_evaluate_with_arrays_and_a_dictionary(strategy):
     """They are the typed door, with names of arrays and of instructions: nothing is added."""

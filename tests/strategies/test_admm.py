@@ -159,6 +159,21 @@ def test_points_with_duals_reach_the_pooled_optimum_and_an_average_does_not(name
     assert np.abs(average - B.sum(0) / A.sum(0)).max() > 0.1
 
 
+def test_a_server_of_duals_alone_begins_at_the_clients_average_and_not_at_their_changes():
+    """Its duals count from the prior's mean, and not from where the network's weights begin."""
+    server = strategy("fedlap", rho=2.0, alpha=1.0, dual_step=2.0 / K, prior_precision=2.0)
+    means = RNG.standard_normal((K, SIZE))
+    replies = [reply(k, Posterior(mean)) for k, mean in enumerate(means)]
+    start = Payload(Posterior(RNG.standard_normal(SIZE)))
+    weights = np.full(K, 1 / K)
+    merged = server.merge(Round(1, replies, weights, start, K, first=True, state={}))
+    np.testing.assert_allclose(merged.posterior.mean, means.mean(0), rtol=1e-6)
+    again = server.merge(
+        Round(2, replies, weights, Payload(merged.posterior), K, state=merged.state)
+    )
+    np.testing.assert_allclose(again.posterior.mean, means.mean(0), rtol=1e-6)
+
+
 def test_absent_clients_keep_their_say():
     server = strategy("fed-admm", rho=1.0, dual_step=1.0, prior_precision=2.0)
     clients = ExactPoints(server.settings.merge)
