@@ -14,7 +14,7 @@ from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from types import ModuleType
 
-APP = "fedivon_app.federation.inline_run"
+APP = "fedivon_app.federation.preloaded"
 
 
 def fork_server() -> ForkServerContext:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing import Pipe
@@ -26,6 +26,11 @@ from fedivon_app.federation.own_grid import OwnGrid, number
 
 CLIENT_DIED = 8  # Flower's code for a client's process that ended without a reply
 FIRST_NODE = 1000  # node ids are no partition numbers, and nobody is to take them for such
+
+
+# Starts a worker at the end of a pipe. The other connections are the grid's: a worker that has them
+# too, because it is a fork, closes them, or it would not notice when the grid is gone.
+Hire = Callable[[Connection, Sequence[Connection]], BaseProcess]
 
 
 @dataclass(eq=False)
@@ -50,10 +55,11 @@ class _Waiting:
 class InlineGrid(OwnGrid):
     """A grid of `nodes` simulated nodes, with the workers that `hire` starts.
 
-    To be entered by `with`, so that its processes end.
+    To be entered by `with`, so that its processes end. The workers are hired before it has a
+    thread; later, only one that died is replaced.
     """
 
-    def __init__(self, nodes: int, workers: int, hire: Callable[[Connection], BaseProcess]):
+    def __init__(self, nodes: int, workers: int, hire: Hire):
         self.contexts = {
             FIRST_NODE + number: Context(
                 run_id=1,
@@ -76,16 +82,21 @@ class InlineGrid(OwnGrid):
         self._arrived = threading.Condition(self._lock)
         self._numbers = itertools.count()
         self._failure: BaseException | None = None
+        self._ended = False
         self._bell, self._ring = Pipe(duplex=False)
         self._thread = threading.Thread(target=self._serve, daemon=True)
 
     def __enter__(self) -> Self:
+        while len(self._workers) < self._size:
+            self._workers.append(self._hired())
         self._thread.start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._ring.close()
+        self._ended = True
+        self._ring.send(None)
         self._thread.join()
+        self._ring.close()
         for worker in self._workers:
             worker.pipe.close()
             if worker.message is not None:
@@ -157,8 +168,7 @@ class InlineGrid(OwnGrid):
 
     def _serve(self) -> None:
         try:
-            self._workers = [self._hired() for _ in range(self._size)]
-            while True:
+            while not self._ended:
                 pipes = {worker.pipe: worker for worker in self._workers}
                 for ready in wait([self._bell, *pipes]):
                     if ready is self._bell:
@@ -169,8 +179,6 @@ class InlineGrid(OwnGrid):
                     for worker in self._workers:
                         if worker.message is None and self._queue:
                             self._give(worker, self._queue.popleft())
-        except EOFError:  # the bell was closed: that is the end
-            return
         except BaseException as error:
             with self._lock:
                 self._failure = error
@@ -178,7 +186,7 @@ class InlineGrid(OwnGrid):
 
     def _hired(self) -> Worker:
         ours, theirs = Pipe()
-        process = self._hire(theirs)
+        process = self._hire(theirs, [ours, *(worker.pipe for worker in self._workers)])
         theirs.close()
         return Worker(process, ours)
 

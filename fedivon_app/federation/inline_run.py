@@ -7,6 +7,8 @@ import signal
 import sys
 import threading
 import traceback
+from collections.abc import Sequence
+from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
@@ -21,18 +23,31 @@ from fedivon_app.federation.superlink import RunEnd
 from fedivon_app.runs.status import RunStatus
 
 
-def inline_grid(nodes: int, cores: int, threads: int = 1) -> InlineGrid:
-    """Return a grid whose workers have so many threads each, and so many cores together."""
-    context = fork_server()
+def inline_grid(nodes: int, cores: int, threads: int = 1, fresh: bool = False) -> InlineGrid:
+    """Return a grid whose workers have so many threads each, and so many cores together.
 
-    def hire(pipe: Connection) -> BaseProcess:
+    A `fresh` process has the app, no threads and nothing computed yet: its first workers are forks
+    of it and there at once. All others come from a fork server of this process's own, which has to
+    import the app.
+    """
+    workers = min(nodes, max(1, cores // threads))
+    forks_left = workers if fresh else 0
+
+    def hire(pipe: Connection, of_the_grid: Sequence[Connection]) -> BaseProcess:
+        nonlocal forks_left
         voice = Connection(os.dup(1), readable=False)
-        process = context.Process(target=serve, args=(pipe, threads, voice), daemon=True)
+        if forks_left:
+            forks_left -= 1
+            arguments = (pipe, threads, voice, of_the_grid)
+            process: BaseProcess = get_context("fork").Process(target=serve, args=arguments)
+        else:
+            process = fork_server().Process(target=serve, args=(pipe, threads, voice))
+        process.daemon = True
         start(process)
         voice.close()
         return process
 
-    return InlineGrid(nodes, workers=max(1, cores // threads), hire=hire)
+    return InlineGrid(nodes, workers=workers, hire=hire)
 
 
 def make_run(task: Task, lines: Connection, end: Connection) -> None:
@@ -42,7 +57,6 @@ def make_run(task: Task, lines: Connection, end: Connection) -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     speak_into(lines)
-    threading.Thread(target=_leave_with, args=(end,), daemon=True).start()
     become_a_task()
     if task.cores < (os.cpu_count() or 1):
         os.environ.setdefault("OMP_NUM_THREADS", str(task.cores))
@@ -50,7 +64,8 @@ def make_run(task: Task, lines: Connection, end: Connection) -> None:
         run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config=dict(task.config)
     )
     try:
-        with inline_grid(task.nodes, task.cores, task.threads) as grid:
+        with inline_grid(task.nodes, task.cores, task.threads, fresh=True) as grid:
+            threading.Thread(target=_leave_with, args=(end,), daemon=True).start()
             server_app.main(grid, context)
     except Exception as error:
         traceback.print_exc()

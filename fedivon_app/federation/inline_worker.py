@@ -6,6 +6,7 @@ import io
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -44,11 +45,15 @@ class Done:
     context: Context | None
 
 
-def serve(pipe: Connection, threads: int, voice: Connection) -> None:
+def serve(
+    pipe: Connection, threads: int, voice: Connection, inherited: Sequence[Connection] = ()
+) -> None:
     """Answer the messages that come through a pipe, until it is closed.
 
-    What the clients print goes to `voice`.
+    What the clients print goes to `voice`. What a fork has `inherited` of the grid's is closed.
     """
+    for one in inherited:
+        one.close()
     speak_into(voice)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started the run ends it
     become_a_task()

@@ -34,7 +34,7 @@ def grid():
     """Five nodes and two workers, whose clients do what the message says."""
     golden.prepare_process()
 
-    def hire(pipe):
+    def hire(pipe, of_the_grid):
         process = fork_server().Process(target=serve, args=(pipe,), daemon=True)
         process.start()
         return process
@@ -96,10 +96,15 @@ def test_who_is_late_is_not_waited_for_and_disturbs_nobody(grid):
     assert not any(reply.has_error() for reply in replies.values())
 
 
-def left_over() -> list[str]:
-    """What the fork server has forked and is still there."""
+def fork_server_of_ours() -> psutil.Process:
     own = psutil.Process().children()
     (server,) = [one for one in own if "forkserver" in " ".join(one.cmdline())]
+    return server
+
+
+def left_over() -> list[str]:
+    """What the fork server has forked and is still there."""
+    server = fork_server_of_ours()
     _, alive = psutil.wait_procs(server.children(recursive=True), timeout=10)
     return [str(one) for one in alive]
 
@@ -142,3 +147,21 @@ def test_whoever_stops_showing_ends_the_run(tmp_path):
         federation.run(config, nodes=4, show=show)
     assert not (next(tmp_path.iterdir()) / "summary.json").exists()
     assert left_over() == []
+
+
+def test_a_run_whose_process_is_killed_takes_its_forked_workers_with_it(tmp_path):
+    forked: list[psutil.Process] = []
+
+    def show(line):
+        if line.startswith("round 1/"):
+            (run,) = fork_server_of_ours().children()
+            forked.extend(run.children())
+            run.kill()
+
+    config = {"experiment": "demo", "runs": str(tmp_path), "set": " ".join(SMALL)}
+    with InlineFederation(cores=2) as federation:
+        end = federation.run(config, nodes=4, show=show)
+    assert end.failed and f"exit code {-signal.SIGKILL}" in end.text
+    assert len(forked) == 2
+    _, alive = psutil.wait_procs(forked, timeout=10)
+    assert alive == []
