@@ -6,8 +6,8 @@ import torch
 
 from fedivon_app import server_app
 from fedivon_app.core.errors import RunError
+from fedivon_app.federation.run_maker import RunEnd
 from fedivon_app.federation.run_queue import Where
-from fedivon_app.federation.superlink import RunEnd
 from fedivon_app.runs.status import RunStatus
 from tests.golden import InProcess, context_of
 

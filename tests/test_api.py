@@ -105,7 +105,7 @@ def test_wrong_settings_are_told_before_anything_starts(tmp_path):
 
 
 def test_a_run_that_fails_says_why_and_where(tmp_path, monkeypatch):
-    from fedivon_app.federation.superlink import RunEnd
+    from fedivon_app.federation.run_maker import RunEnd
     from fedivon_app.runs.status import RunStatus
 
     def fails(self, config, nodes, cpus, show):

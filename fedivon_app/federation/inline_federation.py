@@ -18,7 +18,7 @@ from typing import Self
 
 from fedivon_app.core.errors import FlowerError
 from fedivon_app.federation.fork_server import fork_server, start
-from fedivon_app.federation.superlink import RunConfig, RunEnd
+from fedivon_app.federation.run_maker import RunConfig, RunEnd
 from fedivon_app.logs import MARK
 from fedivon_app.runs.status import RunStatus
 

@@ -19,7 +19,7 @@ from fedivon_app.federation.fork_server import fork_server, start
 from fedivon_app.federation.inline_federation import Task
 from fedivon_app.federation.inline_grid import InlineGrid
 from fedivon_app.federation.inline_worker import become_a_task, serve, speak_into
-from fedivon_app.federation.superlink import RunEnd
+from fedivon_app.federation.run_maker import RunEnd
 from fedivon_app.runs.status import RunStatus
 
 

@@ -20,8 +20,9 @@ from fedivon_app.core.errors import FlowerError
 from fedivon_app.federation import ray_cluster
 from fedivon_app.federation.bundle import app_root, copy_app, working_folder
 from fedivon_app.federation.ray_cluster import check_address, environment_for
+from fedivon_app.federation.run_maker import RunConfig
 from fedivon_app.federation.shared_nodes import CLIENTS
-from fedivon_app.federation.superlink import BIN, PLACES, RunConfig, SuperLink
+from fedivon_app.federation.superlink import BIN, PLACES, SuperLink
 
 # Simulated nodes that play the clients. Flower gives each a message every tenth of a second.
 FEW = 32

@@ -16,7 +16,8 @@ from fedivon_app.core.settings import AnySettings
 from fedivon_app.core.text import duration
 from fedivon_app.federation.inline_federation import InlineFederation
 from fedivon_app.federation.local_federation import Federation
-from fedivon_app.federation.superlink import RunEnd, RunMaker, SuperLink
+from fedivon_app.federation.run_maker import RunEnd, RunMaker
+from fedivon_app.federation.superlink import SuperLink
 from fedivon_app.progress import Line, RunLines
 from fedivon_app.runs.folder import named_folder, reserved_folder
 from fedivon_app.runs.plan import Action, Step, left

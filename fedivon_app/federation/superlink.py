@@ -12,12 +12,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout, suppress
-from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from flwr.cli.typing import SuperLinkConnection
 from flwr.cli.utils import init_http_client_from_connection
@@ -28,42 +27,16 @@ from fedivon_app.core.errors import FlowerError
 from fedivon_app.core.text import one_line
 from fedivon_app.federation.bundle import app_root, copy_app, working_folder
 from fedivon_app.federation.flower_words import own_words, plain, unboxed
+from fedivon_app.federation.run_maker import RunConfig, RunEnd
 from fedivon_app.federation.tls import tls_hint
 from fedivon_app.logs import MARK
 from fedivon_app.runs.status import RunStatus
 
-RunConfig = Mapping[str, str | bool | int | float]
 BIN = Path(sys.executable).parent
 PATIENCE = 120  # seconds for which a SuperLink may be away while a run is followed
 PLACES = ("FEDIVON_DATA", "FEDIVON_STATE")  # folders that the environment may name
 UNREACHABLE = "Connection to the SuperLink is unavailable"  # how `flwr` begins to say so
 FINISHED = "finished"  # Flower's word for a run that has ended, however it did
-
-
-@dataclass(frozen=True)
-class RunEnd:
-    """What a run came to, by Flower's account: completed, failed or stopped, and why."""
-
-    status: RunStatus
-    text: str = ""
-
-    @property
-    def failed(self) -> bool:
-        """Whether the run did not come to its own end: it failed, or somebody stopped it."""
-        return self.status is not RunStatus.COMPLETED
-
-
-class RunMaker(Protocol):
-    """Makes runs of this project's app, one at a time."""
-
-    def run(
-        self,
-        config: RunConfig,
-        nodes: int | None = None,
-        cpus: float = 1,
-        show: Callable[[str], None] = print,
-    ) -> RunEnd:
-        """Start a run, show its progress line by line, and return what it came to."""
 
 
 class SuperLink:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedivon_app.federation.superlink import RunEnd
+from fedivon_app.federation.run_maker import RunEnd
 from fedivon_app.runs.catalogue import Found, find
 from fedivon_app.runs.folder import reserved_folder
 from fedivon_app.runs.plan import Action, Plan, Step, next_steps, plan_runs

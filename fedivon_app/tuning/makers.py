@@ -20,7 +20,7 @@ from types import FrameType
 from typing import Protocol, Self
 
 from fedivon_app.core.errors import FedIvonError, FlowerError
-from fedivon_app.federation.superlink import RunEnd, RunMaker
+from fedivon_app.federation.run_maker import RunEnd, RunMaker
 
 PATIENCE = 60.0  # seconds for a federation to end
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.text import duration
-from fedivon_app.federation.superlink import RunEnd
+from fedivon_app.federation.run_maker import RunEnd
 from fedivon_app.runs.version import commit
 from fedivon_app.tuning.halving import Trial, Wait
 from fedivon_app.tuning.makers import Made, Maker

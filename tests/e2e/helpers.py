@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedivon_app.federation.local_federation import Federation, free_port
-from fedivon_app.federation.superlink import BIN, RunEnd, RunMaker
+from fedivon_app.federation.run_maker import RunEnd, RunMaker
+from fedivon_app.federation.superlink import BIN
 from fedivon_app.node.warm import Mode
 from fedivon_app.runs.folder import Run
 

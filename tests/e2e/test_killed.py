@@ -18,7 +18,7 @@ import pytest
 from fedivon_app.clients.received import Received
 from fedivon_app.core.compact import Compact, digest
 from fedivon_app.core.compose import compose
-from fedivon_app.federation.superlink import RunEnd
+from fedivon_app.federation.run_maker import RunEnd
 from fedivon_app.methods import settings_of
 from fedivon_app.runs.folder import Run
 from fedivon_app.runs.status import RunStatus

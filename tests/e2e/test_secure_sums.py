@@ -14,7 +14,7 @@ import pytest
 
 from fedivon_app.core.codec import Raw
 from fedivon_app.core.secure.shares import threshold_of
-from fedivon_app.federation.superlink import RunEnd
+from fedivon_app.federation.run_maker import RunEnd
 from fedivon_app.runs.folder import Run
 from fedivon_app.runs.status import RunStatus
 from tests.e2e.helpers import configuration, wait_for

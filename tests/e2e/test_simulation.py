@@ -18,7 +18,8 @@ import yaml
 from fedivon_app.cli.main import main
 from fedivon_app.federation.bundle import copy_app
 from fedivon_app.federation.inline_federation import InlineFederation
-from fedivon_app.federation.superlink import BIN, RunMaker
+from fedivon_app.federation.run_maker import RunMaker
+from fedivon_app.federation.superlink import BIN
 from fedivon_app.runs.folder import Run
 from fedivon_app.runs.personalise import kept_models, score_again
 from tests.e2e.helpers import PROJECT, Launched, configuration, launch, numbers, resume

@@ -7,8 +7,8 @@ import pytest
 from fedivon_app.core.compose import compose
 from fedivon_app.core.errors import FlowerError, SettingsError
 from fedivon_app.federation import run_queue
+from fedivon_app.federation.run_maker import RunEnd
 from fedivon_app.federation.run_queue import Launch, Where, launch
-from fedivon_app.federation.superlink import RunEnd
 from fedivon_app.methods import settings_of
 from fedivon_app.runs.folder import Run
 from fedivon_app.runs.status import RunStatus

@@ -11,7 +11,8 @@ from flwr.proto.run_pb2 import RunStatus as FlowerStatus
 
 from fedivon_app.core.errors import FlowerError
 from fedivon_app.federation import superlink
-from fedivon_app.federation.superlink import RunEnd, SuperLink
+from fedivon_app.federation.run_maker import RunEnd
+from fedivon_app.federation.superlink import SuperLink
 from fedivon_app.logs import MARK
 from fedivon_app.runs.status import RunStatus
 

@@ -13,7 +13,7 @@ from fedivon_app.core.compose import compose
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.text import duration
 from fedivon_app.federation import run_queue as series
-from fedivon_app.federation.superlink import RunEnd
+from fedivon_app.federation.run_maker import RunEnd
 from fedivon_app.methods import settings_of
 from fedivon_app.runs.catalogue import find
 from fedivon_app.runs.folder import Run

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from fedivon_app.core.errors import FlowerError
-from fedivon_app.federation.superlink import RunEnd
+from fedivon_app.federation.run_maker import RunEnd
 from fedivon_app.runs.status import RunStatus
 from fedivon_app.tuning.halving import Wait
 
