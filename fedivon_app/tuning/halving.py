@@ -70,10 +70,15 @@ class GoOn:
 Move = Begin | GoOn | Wait
 
 
-def rungs_of(rounds: int) -> list[int]:
-    """Return the rounds at which runs stop: a ninth, a third and all of them."""
-    parts = [round(rounds / SHARE**power) for power in (2, 1, 0)]
-    return sorted({max(1, part) for part in parts})
+def rungs_of(rounds: int, first: int | None = None) -> list[int]:
+    """Return the rounds at which runs stop: a ninth, a third and all of them.
+
+    With `first` no run stops before this round.
+    """
+    parts = [max(1, round(rounds / SHARE**power)) for power in (2, 1, 0)]
+    if first is not None:
+        parts = [min(first, rounds), *(part for part in parts if part > first)]
+    return sorted({*parts})
 
 
 def spent(trials: Iterable[Trial]) -> int:

@@ -114,8 +114,8 @@ def _best(studies: Sequence[Study]) -> str:
         html.table(columns, marked, words=2)
         + "".join(edges)
         + html.paragraph(
-            "The first trial has the experiment's own values, where the ranges hold them; it has a "
-            "score at the last round only if it came so far."
+            "The first trial has the experiment's own values, or those of --start, where the "
+            "ranges hold them; it has a score at the last round only if it came so far."
         )
     )
 

@@ -46,7 +46,7 @@ class Subject:
 
     `words` are the overrides that these settings were made with, `own` the user's among them, and
     `fixed` the names that the user gave a value; `holds_out` tells whether the experiment holds
-    examples out by itself.
+    examples out by itself. No run stops before the round `first_stop`.
     """
 
     settings: AnySettings
@@ -55,6 +55,7 @@ class Subject:
     own: list[str] = field(default_factory=list)
     fixed: frozenset[str] = frozenset()
     holds_out: bool = True
+    first_stop: int | None = None
 
     @property
     def strategy(self) -> str:
@@ -64,7 +65,7 @@ class Subject:
     @property
     def rungs(self) -> list[int]:
         """The rounds at which runs stop."""
-        return rungs_of(self.settings.rounds)
+        return rungs_of(self.settings.rounds, self.first_stop)
 
     def overrides(self, trial: Trial) -> dict[str, Any]:
         """Return the values of a trial, and what follows from them."""

@@ -28,9 +28,10 @@ LARGEST_SHARE = 10  # one in so many of the training examples, at most
 class Asked:
     """What a search is asked for.
 
-    `words` are the user's overrides, `base` those that go with the place of the runs, `ranges` what
-    is given in place of the methods' own, and `holdout` how many examples are held out, if that is
-    said.
+    `words` are the user's overrides, `start` values that the first trial has and that are searched
+    all the same, `base` what goes with the place of the runs, `ranges` what is given in place of
+    the methods' own, `holdout` how many examples are held out, if that is said, and `first_stop`
+    the round before which no run is judged.
     """
 
     experiment: str
@@ -38,6 +39,8 @@ class Asked:
     base: Sequence[str]
     ranges: Mapping[str, Option]
     holdout: int | None = None
+    start: Sequence[str] = ()
+    first_stop: int | None = None
 
 
 def strategies_of(experiment: str, named: Sequence[str] | None, words: Sequence[str]) -> list[str]:
@@ -60,11 +63,13 @@ def subjects_of(asked: Asked, strategies: Sequence[str], trials: Path) -> list[S
 
 def _subject(asked: Asked, settings: AnySettings, trials: Path) -> Subject:
     strategy = settings.strategy
-    own = plain_words(asked.words, strategy)
-    fixed = frozenset(word.partition("=")[0] for word in own)
+    given = plain_words(asked.words, strategy)
+    fixed = frozenset(word.partition("=")[0] for word in given)
+    own = [*plain_words(asked.start, strategy), *given]
     _check_scored(settings)
     held_out = asked.holdout or settings.data.holdout or default_count(settings)
-    words = [*asked.base, *own, *search_words(settings, held_out), f"run.folder={trials}"]
+    early = rungs_of(settings.rounds, asked.first_stop)[:-1]
+    words = [*asked.base, *own, *search_words(early, held_out), f"run.folder={trials}"]
     searched = _settings(asked, strategy, words)
     space = space_of(searched, asked.ranges, fixed)
     if not space:
@@ -79,18 +84,18 @@ def _subject(asked: Asked, settings: AnySettings, trials: Path) -> Subject:
         own=own,
         fixed=fixed,
         holds_out=settings.data.holdout > 0,
+        first_stop=asked.first_stop,
     )
     _check_ranges(asked, subject)
     return subject
 
 
-def search_words(settings: AnySettings, held_out: int) -> list[str]:
+def search_words(early: Sequence[int], held_out: int) -> list[str]:
     """Return what a search changes for its own sake: it scores held-out examples at the rungs."""
-    early = rungs_of(settings.rounds)[:-1]
     return [
         f"data.holdout={held_out}",
         "evaluation.every=0",
-        f"evaluation.at={early}",
+        f"evaluation.at={list(early)}",
         "evaluation.clients_every=0",
     ]
 

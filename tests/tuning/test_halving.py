@@ -54,6 +54,14 @@ def test_runs_stop_after_a_ninth_a_third_and_all_rounds(rounds, rungs):
     assert rungs_of(rounds) == rungs
 
 
+@pytest.mark.parametrize(
+    ("first", "rungs"),
+    [(20, [20, 33, 100, 300]), (33, [33, 100, 300]), (150, [150, 300]), (999, [300])],
+)
+def test_no_run_stops_before_the_first_round_that_is_asked_for(first, rungs):
+    assert rungs_of(300, first) == rungs
+
+
 def test_the_best_third_goes_on_and_nobody_before_there_are_three():
     two = [trial(0, {1: 0.5}), trial(1, {1: 0.4})]
     assert next_move(two, RUNGS, 90) == Begin(1)

@@ -175,6 +175,27 @@ def test_what_is_set_is_not_searched(federation, command, capsys, tmp_path):
     assert "nothing is left to search for fedavg" in capsys.readouterr().err
 
 
+def test_a_start_is_tried_first_and_nobody_is_judged_before_the_first_stop(
+    federation, no_page, command, tmp_path
+):
+    start = ["client.optimizer=sgd", "client.learning_rate=0.2", "client.final_learning_rate=0.1"]
+    words = ("--strategy", "fedavg", "--budget", "2", "--seeds", "1", "--first-stop", "5")
+    assert command(*words, "--start", *start) == 0
+    place = tmp_path / "tune-demo"
+    trials = trials_of(place, "fedavg")
+    assert trials[0]["values"]["client.learning_rate"] == 0.2 and len(trials) > 1
+    assert trials[1]["values"]["client.learning_rate"] != 0.2  # it is searched all the same
+    runs = [one.run.settings for one in find([place / "trials"])]
+    assert {one.evaluation.at for one in runs} == {(5,)}
+    assert {one.client.optimizer for one in runs} == {"sgd"}
+    rates = [(one.client.learning_rate, one.client.final_learning_rate) for one in runs]
+    assert all(last == pytest.approx(rate / 2, rel=0.01) for rate, last in rates)
+    best = yaml.safe_load((place / "best.yaml").read_text())["methods"]["fedavg"]["client"]
+    (final,) = (one.run.settings.client for one in find([place / "best"]))
+    assert (final.learning_rate, final.optimizer) == (best["learning_rate"], "sgd")
+    assert final.final_learning_rate == pytest.approx(final.learning_rate / 2, rel=0.01)
+
+
 def test_without_optuna_the_command_says_so(federation, command, monkeypatch, capsys):
     monkeypatch.setitem(__import__("sys").modules, "optuna", None)
     assert command("--budget", "1") == 2
@@ -189,9 +210,12 @@ def test_the_command_is_noted_without_its_places():
         budget=3,
         seeds=1,
         holdout=None,
+        first_stop=20,
         range=["client.ess=1:2"],
+        start=["client.beta1=0.6"],
         set=[],
     )
     assert tune.command_of(options) == (
-        "fedivon tune demo --strategy fedavg --budget 3 --seeds 1 --range client.ess=1:2"
+        "fedivon tune demo --strategy fedavg --budget 3 --seeds 1 --first-stop 20 "
+        "--range client.ess=1:2 --start client.beta1=0.6"
     )

@@ -63,6 +63,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a range (or NAME=V1,V2) that replaces a method's own, or an additional one",
     )
     parser.add_argument(
+        "--start",
+        nargs="+",
+        default=[],
+        metavar="NAME=VALUE",
+        help="values of the first trial that are searched all the same (default: the experiment's)",
+    )
+    parser.add_argument(
+        "--first-stop",
+        type=positive_number,
+        metavar="ROUND",
+        help="the round after which trials are first compared (default: a ninth of the rounds)",
+    )
+    parser.add_argument(
         "--seeds",
         type=whole_number,
         default=3,
@@ -101,6 +114,8 @@ def run(options: argparse.Namespace) -> int:
         base=where.settings,
         ranges=read_ranges(options.range),
         holdout=options.holdout,
+        start=options.start,
+        first_stop=options.first_stop,
     )
     strategies = strategies_of(options.experiment, options.strategy, options.set)
     subjects = subjects_of(asked, strategies, folder / "trials")
@@ -256,7 +271,9 @@ def command_of(options: argparse.Namespace) -> str:
     words += ["--strategy", *options.strategy] if options.strategy else []
     words += ["--budget", str(options.budget), "--seeds", str(options.seeds)]
     words += ["--holdout", str(options.holdout)] if options.holdout else []
+    words += ["--first-stop", str(options.first_stop)] if options.first_stop else []
     words += ["--range", *options.range] if options.range else []
+    words += ["--start", *options.start] if options.start else []
     words += ["--set", *options.set] if options.set else []
     return shlex.join(words)
 
