@@ -29,9 +29,9 @@ from tests.e2e.sites import Sites
 
 pytestmark = pytest.mark.e2e
 
-SITES = ["clinic-0", "clinic-1"]
+SITES = ["clinic-0", "clinic-1", "clinic-2"]
 SMALL = [
-    "data.clients=2",
+    "data.clients=3",
     "run.checkpoint_every=1",
     "evaluation.every=0",
     "evaluation.clients_every=0",
@@ -39,8 +39,8 @@ SMALL = [
     "server.node_timeout=300",
     "wire.codec=compact",
 ]
-IN_TURN = [*SMALL, "clients_per_round=1", "rounds=4", "seed=39"]
-ORDER = [[1], [0], [1], [0]]  # either is away for a round before it is asked again
+IN_TURN = [*SMALL, "clients_per_round=2", "rounds=4", "seed=7"]
+ORDER = [[1, 2], [0, 2], [1, 2], [0, 1]]  # each is away for a round
 
 
 def kill(pid: int, name: str = "") -> int:
@@ -131,20 +131,20 @@ def sites(tmp_path_factory):
 def disturbed(sites, tmp_path_factory) -> Path:
     """A run of four rounds.
 
-    In round 2, in which client 0 is held, the SuperNode of client 1 is ended and started again, and
+    In round 2, in which clients 0 and 2 are held, the SuperNode of client 1 is ended and started again, and
     the ServerApp is killed; the run is resumed. In round 3 the SuperLink is killed, started again,
     and the run is resumed once more.
     """
     server = sites.federation
     held = Held(tmp_path_factory.mktemp("disturbed"), rounds=1)
     words = [*IN_TURN, *held.overrides()]
-    server.submit(configuration(held.runs, "demo", "bayes-admm", *words), nodes=2)
+    server.submit(configuration(held.runs, "demo", "bayes-admm", *words), nodes=3)
     folder = after_round(1, held.runs)
     sites.end("clinic-1")
     come_back(sites, "clinic-1")
     assert kill(server.pid, "flwr-serverapp")
     held.go_on.touch()
-    server.submit({"resume": str(folder)}, nodes=2)
+    server.submit({"resume": str(folder)}, nodes=3)
     after_round(2, held.runs)
     wait_for(
         lambda: "Received" in sites.log("clinic-1").partition("train message")[2],
@@ -152,7 +152,7 @@ def disturbed(sites, tmp_path_factory) -> Path:
     )
     assert kill(server.pid) > 1
     server.start()
-    finish(sites, server.submit({"resume": str(folder)}, nodes=2))
+    finish(sites, server.submit({"resume": str(folder)}, nodes=3))
     return folder
 
 
@@ -165,7 +165,7 @@ def last_arrays(folder: Path) -> dict[str, np.ndarray]:
 def test_what_was_killed_goes_on_to_the_same_numbers(disturbed, federation, tmp_path):
     assert not any(record["dropped"] for record in Run.open(disturbed).metrics())
     config = configuration(tmp_path, "demo", "bayes-admm", *IN_TURN, "run.client_state=run")
-    undisturbed = launch(federation, config, nodes=2).completed().folder
+    undisturbed = launch(federation, config, nodes=3).completed().folder
     assert taking_part(disturbed) == taking_part(undisturbed) == ORDER
     arrays = last_arrays(disturbed)
     same = last_arrays(undisturbed)
@@ -194,14 +194,14 @@ def abandoned(sites, tmp_path_factory) -> Path:
     words = [
         *held.overrides(),
         *SMALL,
-        "clients_per_round=2",
+        "clients_per_round=3",
         "rounds=5",
         "run.stop_after=4",
         "server.quorum=1",
         "server.grace=8",
     ]
     config = configuration(held.runs, "demo", "bayes-admm", *words)
-    run_id = sites.federation.submit(config, nodes=2)
+    run_id = sites.federation.submit(config, nodes=3)
     folder = after_round(1, held.runs)
     assert kill(sites.nodes["clinic-1"].pid)
     after_round(2, held.runs)
@@ -216,21 +216,21 @@ def test_a_round_goes_on_without_a_supernode_that_was_killed_and_has_it_back_wit
 ):
     records = list(Run.open(abandoned).metrics())
     first, second, *_, last = taking_part(abandoned)
-    assert first == last == [0, 1] and second == [0]
+    assert first == last == [0, 1, 2] and second == [0, 2]
     assert records[1]["dropped"] == [{"partition": 1, "reason": "no reply in time"}]
     assert records[1]["merged"]
     assert all(record["seconds"]["train"] < 600 for record in records)
     down = [record["bytes_down"] for record in records]
-    assert down[1] < down[0]  # both held what they were sent before
+    assert down[1] < down[0]  # all held what they were sent before
 
 
 def test_a_client_whose_duals_are_gone_is_dropped_by_name(sites, abandoned):
     """In round 5, for which client 0 needs what it kept in round 4."""
     (path,) = (sites.kept("clinic-0") / abandoned.name).glob("*/round-000004.safetensors")
     path.unlink()
-    finish(sites, sites.federation.submit({"resume": str(abandoned)}, nodes=2))
+    finish(sites, sites.federation.submit({"resume": str(abandoned)}, nodes=3))
     *_, record = Run.open(abandoned).metrics()
     (dropped,) = record["dropped"]
     assert record["round"] == 5 and record["merged"] and dropped["partition"] == 0
     assert f"what this client kept in round 4 is gone: there is no {path}" in dropped["reason"]
-    assert [client["partition"] for client in record["clients"]] == [1]
+    assert [client["partition"] for client in record["clients"]] == [1, 2]
