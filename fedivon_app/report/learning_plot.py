@@ -5,18 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import matplotlib
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedivon_app.report.axes import calm, ticks
-from fedivon_app.report.plots import Line, draw_line
+from fedivon_app.core.text import Unit
+from fedivon_app.report.axes import calm, plain_log, ticks
+from fedivon_app.report.plots import Line, draw_line, far_apart
 from fedivon_app.report.style import Key, add_legend, styled
 
 if TYPE_CHECKING:
     from matplotlib.typing import RcKeyType
 
+By = Literal["rounds", "bytes"]  # what learning curves are drawn against
 SCREEN = (3.25, 3.3)  # a panel where no width is given, in inches
 LEGEND_LINE = 0.22  # the height of a line of the legend, in inches
 # Letters of the size of a paper's captions; the caption itself takes the place of a title.
@@ -46,15 +49,16 @@ WIDTHS = {"column": Width(3.3, across=2, legend=2), "page": Width(6.9, across=4,
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """One of several panels of a figure."""
+    """One of several panels of a figure, by rounds or, with a unit, by bytes."""
 
     title: str
     lines: Sequence[Line]
+    unit: Unit | None = None
 
 
 @styled
 def learning(panels: Sequence[Panel], title: str, width: str | None = None) -> Figure:
-    """Draw panels of the same series by round, with one legend.
+    """Draw panels of the same series, with one legend.
 
     `width` is a name in WIDTHS, for a picture in a paper; without it all panels stand side by side,
     under a title.
@@ -83,9 +87,21 @@ def _drawn(panels: Sequence[Panel], width: Width, height: float) -> Figure:
         axes.set_title(panels[number].title, parse_math=False)
         for line in panels[number].lines:
             draw_line(axes, line)
-        axes.xaxis.set_major_locator(ticks(integer=True))
         calm(axes.yaxis)
         axes.yaxis.set_major_locator(ticks())
-        axes.set_xlabel("round")
+        _label_x(axes, panels[number])
     add_legend(figure, keys, "outside lower center", ncols=width.legend)
     return figure
+
+
+def _label_x(axes: Axes, panel: Panel) -> None:
+    if panel.unit is None:
+        axes.xaxis.set_major_locator(ticks(integer=True))
+        axes.set_xlabel("round")
+        return
+    axes.set_xlabel(f"{panel.unit.name} sent, both directions")
+    if far_apart(panel.lines):
+        axes.set_xscale("log")
+        plain_log(axes.xaxis)
+    else:
+        axes.xaxis.set_major_locator(ticks())

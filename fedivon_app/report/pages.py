@@ -12,13 +12,13 @@ import numpy as np
 from fedivon_app.core.errors import UserError
 from fedivon_app.core.files import write_text
 from fedivon_app.core.settings import AnySettings
-from fedivon_app.core.text import data_size
+from fedivon_app.core.text import Unit, data_size, data_unit
 from fedivon_app.plurals import counted
 from fedivon_app.report import html, plots
 from fedivon_app.report.chapters import written_chapters
 from fedivon_app.report.figure_files import Pictures, write_figure
 from fedivon_app.report.grouping import Group, grouped
-from fedivon_app.report.learning_plot import Panel, learning
+from fedivon_app.report.learning_plot import By, Panel, learning
 from fedivon_app.report.results import WAYS, RunResults, number, scores_held
 from fedivon_app.report.style import Key
 from fedivon_app.report.view import PageView
@@ -135,8 +135,9 @@ def plot_learning(
     names: Sequence[str] | None = None,
     width: str | None = None,
     over_seeds: bool = False,
+    by: By = "rounds",
 ) -> Path:
-    """Draw the scores of the global models on the central test set by round.
+    """Draw the scores of the global models on the central test set, by rounds or by bytes.
 
     The file's suffix says in which format; `width` is as in `learning_plot.learning`. With
     `over_seeds` a line is the mean of runs that differ in the seed alone. Where no run has scores,
@@ -155,10 +156,12 @@ def plot_learning(
         raise UserError(
             "there are no curves to draw: no round of these runs was scored on a central test set"
         )
+    unit = data_unit(max(one.bytes_sent for one in results)) if by == "bytes" else None
     panels = [
         Panel(
             title=f"test {PHRASES.get(name, score.label)}",
-            lines=[track.line(name) for track in tracks],
+            lines=[track.line(name, unit) for track in tracks],
+            unit=unit,
         )
         for name, score in scores.items()
     ]
@@ -174,12 +177,17 @@ class _Track:
 
     key: Key
     runs: Sequence[Mapping[int, Mapping[str, Any]]]
+    sent: Sequence[Mapping[int, float]]  # bytes up to each round
 
-    def line(self, score: str) -> plots.Line:
+    def line(self, score: str, unit: Unit | None = None) -> plots.Line:
+        """Return the line of a score by round or, with a unit, by the bytes that were sent."""
         first, *others = self.runs
         rounds = [one for one in first if all(one in other for other in others)]
         values = [[number(run[one].get(score)) for one in rounds] for run in self.runs]
-        return plots.Line.mean(self.key, np.array(rounds), values)
+        if unit is None:
+            return plots.Line.mean(self.key, np.array(rounds), values)
+        sent = np.mean([[own[one] for one in rounds] for own in self.sent], axis=0)
+        return plots.Line.mean(self.key, sent / unit.size, values)
 
 
 def _test_tracks(groups: Mapping[str, Sequence[RunResults]], first: int = 0) -> list[_Track]:
@@ -190,7 +198,8 @@ def _test_tracks(groups: Mapping[str, Sequence[RunResults]], first: int = 0) -> 
         for way in ways:
             label = f"{name}, {WAYS[way]}" if len(ways) > 1 else name
             key = Key(label, first + len(tracks))
-            tracks.append(_Track(key, [one.scores("test", way) for one in results]))
+            scores = [one.scores("test", way) for one in results]
+            tracks.append(_Track(key, scores, [one.bytes_by_round for one in results]))
     return tracks
 
 

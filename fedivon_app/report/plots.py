@@ -18,6 +18,7 @@ LEFT = 0.52  # the margins of a panel, the same for all so that they align
 RIGHT = 0.12
 BOTTOM = 0.55
 TOP = 0.38
+FAR_APART = 8  # times the x of another line's end: then an axis of bytes is logarithmic
 NAMED = 0.2  # more at the left for the name of the axis
 
 
@@ -98,6 +99,12 @@ class Values:
     label: str
     style: int
     values: Sequence[float]
+
+
+def far_apart(lines: Sequence[Line]) -> bool:
+    """Tell whether one line ends so far before another that it would be hard to see."""
+    ends = [line.x[-1] for line in lines if len(line.x)]
+    return bool(ends) and max(ends) > FAR_APART * min(ends)
 
 
 @styled

@@ -131,9 +131,9 @@ def sites(tmp_path_factory):
 def disturbed(sites, tmp_path_factory) -> Path:
     """A run of four rounds.
 
-    In round 2, in which clients 0 and 2 are held, the SuperNode of client 1 is ended and started again, and
-    the ServerApp is killed; the run is resumed. In round 3 the SuperLink is killed, started again,
-    and the run is resumed once more.
+    In round 2, in which clients 0 and 2 are held, the SuperNode of client 1 is ended and started
+    again, and the ServerApp is killed; the run is resumed. In round 3 the SuperLink is killed,
+    started again, and the run is resumed once more.
     """
     server = sites.federation
     held = Held(tmp_path_factory.mktemp("disturbed"), rounds=1)

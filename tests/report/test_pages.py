@@ -4,9 +4,11 @@ import re
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 
 from fedivon_app.core.errors import UserError
+from fedivon_app.report import pages
 from fedivon_app.report.learning_plot import WIDTHS, Panel, learning
 from fedivon_app.report.pages import plot_learning
 from fedivon_app.report.plots import Line
@@ -30,6 +32,26 @@ def test_the_learning_curve_is_drawn(tmp_path):
     column = plot_learning([run], tmp_path / "column.pdf", width="column").read_bytes()
     box = re.search(rb"/MediaBox \[ 0 0 ([\d.]+) ", column)
     assert box is not None and float(box[1]) == pytest.approx(72 * WIDTHS["column"].inches, abs=1)
+
+
+def test_curves_by_bytes_end_at_what_was_sent(tmp_path, monkeypatch):
+    runs = []
+    for place, size in enumerate((4_000_000, 400_000)):
+        runs.append(new_run(tmp_path / str(place), status=None))
+        for number in (1, 2):
+            gm = {"test": {"mean": scores(number / 20)}}
+            line = record(number, gm=gm) | {"bytes_up": size, "bytes_down": 2 * size}
+            runs[-1].append(line)
+    drawn = []
+    monkeypatch.setattr(pages, "learning", lambda panels, *rest: drawn.extend(panels) or Figure())
+    plot_learning(runs, tmp_path / "bytes.png", by="bytes")
+    long, short = drawn[0].lines
+    np.testing.assert_allclose(long.x, [12, 24])
+    np.testing.assert_allclose(short.x, [1.2, 2.4])
+    assert {panel.unit.name for panel in drawn} == {"MB"}
+    figure = learning(drawn, "a title")
+    assert {axes.get_xlabel() for axes in figure.axes} == {"MB sent, both directions"}
+    assert {axes.get_xscale() for axes in figure.axes} == {"log"}
 
 
 @pytest.mark.parametrize("width", [*WIDTHS, None])

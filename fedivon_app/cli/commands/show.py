@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 from fedivon_app.cli.parser import add_runs
 from fedivon_app.cli.paths import given_path
@@ -16,7 +17,7 @@ from fedivon_app.cli.table_formats import FORMS
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.report.figure_files import format_of
 from fedivon_app.report.grouping import grouped
-from fedivon_app.report.learning_plot import WIDTHS
+from fedivon_app.report.learning_plot import WIDTHS, By
 from fedivon_app.report.pages import plot_learning
 from fedivon_app.report.results import RunResults
 from fedivon_app.runs.folder import Run
@@ -30,6 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=given_path,
         metavar="FILE",
         help="plot the learning curves, as .png, .svg or .pdf",
+    )
+    parser.add_argument(
+        "--by",
+        choices=get_args(By),
+        default="rounds",
+        help="plot by rounds, or by the bytes that were sent (default: rounds)",
     )
     parser.add_argument(
         "--width",
@@ -56,8 +63,8 @@ def run(options: argparse.Namespace) -> int:
     """Print the scores, draw the curves if asked, and return the exit status."""
     if options.plot:
         format_of(options.plot)  # a wrong suffix is told before anything is read
-    elif options.width or options.names:
-        raise SettingsError("--width and --names apply to a plot: add --plot FILE")
+    elif options.width or options.names or options.by != "rounds":
+        raise SettingsError("--width, --names and --by apply to a plot: add --plot FILE")
     print(_table(options.run, options.over_seeds, options.format))
     if options.plot:
         runs = [Run.open(folder) for folder in options.run]
@@ -67,6 +74,7 @@ def run(options: argparse.Namespace) -> int:
             names=options.names,
             width=options.width,
             over_seeds=options.over_seeds,
+            by=options.by,
         )
     return 0
 

@@ -16,7 +16,6 @@ from fedivon_app.report.view import PageView, Predictor, bands_note, keys_of
 
 # In tables only: what the Brier score says, the curves of accuracy and calibration say apart.
 NOT_DRAWN = ("brier",)
-FAR_APART = 8  # times the bytes of another line: then the axis is logarithmic
 
 
 def chapter(view: PageView) -> Chapter | None:
@@ -60,7 +59,7 @@ def _figures(
             x="round" if side == "rounds" else f"{unit.name} sent, both directions",
             y="",
             lines=lines,
-            log_x=side == "bytes" and _far_apart(lines),
+            log_x=side == "bytes" and plots.far_apart(lines),
             least=POINTS if score.percent else None,
         )
         drawn.append(
@@ -72,12 +71,6 @@ def _figures(
             )
         )
     return drawn
-
-
-def _far_apart(lines: Sequence[plots.Line]) -> bool:
-    """Tell whether one line ends so far before another that it would be hard to see."""
-    ends = [line.x[-1] for line in lines if len(line.x)]
-    return bool(ends) and max(ends) > FAR_APART * min(ends)
 
 
 def _file_name(score: str) -> str:
