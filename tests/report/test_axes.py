@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fedivon_app.plurals import counted
 from fedivon_app.report.axes import log_ticks
-from fedivon_app.report.plots import Cloud, Line, curves, dots, scatter
+from fedivon_app.report.plots import Cloud, Line, Values, boxes, curves, dots, scatter
 
 
 def line(*values):
@@ -30,6 +30,9 @@ def test_what_is_nearly_equal_looks_so():
     low, high = limits(curves("t", "round", "", [line(0.09985, 0.10125)]))
     assert low < 0.0960 and high > 0.1050
     low, high = limits(dots("t", "y", {0: 0.09985, 1: 0.10125}, level=0.1, what="equal"))
+    assert low < 0.0960 and high > 0.1050
+    row = Values(label="a", style=0, values=(0.09985, 0.10125))
+    low, high = boxes("t", "mean weight", [row]).axes[0].get_xlim()
     assert low < 0.0960 and high > 0.1050
 
 
