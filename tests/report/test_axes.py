@@ -70,3 +70,10 @@ def test_log_ticks_are_within_in_order_and_two_at_least(low, factor):
 def test_one_is_no_plural():
     assert counted(1, "client") == "1 client" and counted(1200, "client") == "1,200 clients"
     assert counted(0, "class", "classes") == "0 classes" and counted(1, "class", "x") == "1 class"
+
+
+def test_a_million_is_written_as_a_hundred_thousand_is():
+    figure = curves("t", "round", "", [line(1e5, 1.1e6)], log=True)
+    figure.draw_without_rendering()
+    words = [text.get_text() for text in figure.axes[0].yaxis.get_ticklabels()]
+    assert "1,000,000" in words
