@@ -59,7 +59,7 @@ class OptimizerSettings(PosteriorClientSettings):
     step_bound: float | None = Field(
         None,
         gt=0,
-        description="how far a step may move a coordinate, in its sigmas; none: any way",
+        description="how far a step may move a coordinate, in its sigmas; none: any distance",
     )
     debias: bool = Field(True, description="correct the momentum for its start at 0")
     rescale_lr: bool = Field(True, description="multiply the rate by hess_init + weight_decay")
@@ -70,7 +70,7 @@ class OptimizerSettings(PosteriorClientSettings):
     noise: Noise = Field(
         "torch",
         description="where the random numbers come from: torch, or a table, which is faster on a "
-        "CPU and gives other digits",
+        "CPU and gives different digits",
     )
 
 

@@ -21,7 +21,7 @@ Batch = tuple[Tensor, Tensor]
 
 
 class PerFedAvgSettings(PointSettings):
-    """Per-FedAvg's two rates, and how the meta-gradient is had."""
+    """Per-FedAvg's two rates, and how the meta-gradient is computed."""
 
     optimizer: Literal["adam", "sgd"] = Field("sgd", description="of the common point")
     optimizer_state: Literal["fresh"] = "fresh"
@@ -39,7 +39,7 @@ class PerFedAvgSettings(PointSettings):
         json_schema_extra=search(log_range(1e-3, 0.1)),
     )
     variant: Literal["first-order", "hessian-free"] = Field(
-        "hessian-free", description="how the meta-gradient is had"
+        "hessian-free", description="how the meta-gradient is computed"
     )
     difference: float = Field(
         0.01, gt=0, description="delta: hessian-free's step along the gradient, to either side"

@@ -44,12 +44,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.filename is None:
             raise
-        print(f"fedivon: {error.filename}: {error.strerror}", file=sys.stderr)
+        print(f"fedivon: {_asked_for(str(error.filename))}: {error.strerror}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
         again = shlex.join(["fedivon", *_words_again(words, stop)])
         print(f"\nfedivon: interrupted; go on with: {again}", file=sys.stderr)
         return INTERRUPTED
+
+
+def _asked_for(name: str) -> str:
+    """Return the file that somebody named, where it is the one written aside for it that failed."""
+    folder, slash, last = name.rpartition("/")
+    hidden = last.startswith(".") and last.endswith(".partial")
+    return folder + slash + (last[1:].removesuffix(".partial") if hidden else last)
 
 
 def _words_again(words: list[str], stop: KeyboardInterrupt) -> list[str]:

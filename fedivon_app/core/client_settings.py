@@ -43,8 +43,8 @@ class ClientSettings(Section):
     decay_after: int = Field(50, ge=0, description="exponential: rounds before it begins to fall")
     class_weights: Literal["balanced"] | tuple[float, ...] | None = Field(
         None,
-        description="how much an example of each class counts in the loss; balanced: as many "
-        "times as all clients together have fewer of its class than of an average one",
+        description="how much an example of each class counts in the loss; balanced: an "
+        "example of class c counts N / (C n_c) times, by the numbers of all clients together",
     )
     device: str = Field(
         "auto", description="torch device; auto: CUDA where there is one, else the CPU"

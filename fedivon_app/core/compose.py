@@ -232,6 +232,11 @@ def _explain(kind: type[BaseModel], error: Mapping[str, Any], origins: Mapping[s
     if error["type"] == "missing":
         return f"{where}the setting {key!r} is needed and was not given"
     message = error["msg"].removeprefix("Value error, ")
+    if error["type"] == "string_type" and isinstance(error["input"], bool):
+        message = (
+            "a text is needed, and yes, no, on and off mean true and false unless they are quoted: "
+            f"write \"{key}=['yes', 'no']\""
+        )
     return f"{where}{key} is {error['input']!r}: {message}" if key else f"{where}{message}"
 
 

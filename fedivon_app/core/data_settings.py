@@ -23,7 +23,7 @@ class DataSettings(Section):
     )
     options: dict[str, Any] = Field(
         default_factory=dict,
-        description="what the source's reader takes besides: see its signature",
+        description="further options of the source's reader: see its signature",
     )
     path: str | None = Field(
         None, description="the file or folder of the sources npz, table and image-folder"
@@ -32,7 +32,8 @@ class DataSettings(Section):
         None, description="table: the column that is predicted, a class or a number"
     )
     client_column: str | None = Field(
-        None, description="table: the column that says whose a row is; the partition is natural"
+        None,
+        description="table: the column that names each row's client; the partition is then natural",
     )
     split_column: str | None = Field(
         None, description="table: the column that says train or test; none: data.test_share"

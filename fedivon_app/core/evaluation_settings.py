@@ -15,9 +15,10 @@ class EvaluationSettings(Section):
     every: int = Field(
         10,
         ge=0,
-        description="rounds between server evaluations; the last round is always one; 0: only it",
+        description="rounds between server evaluations; the last round is always scored; 0: only "
+        "that one",
     )
-    at: tuple[int, ...] = Field((), description="rounds that are scored besides")
+    at: tuple[int, ...] = Field((), description="further rounds that are scored")
     samples: int = Field(32, ge=0, description="Monte Carlo samples; 0: at the mean only")
     final_samples: int = Field(64, ge=0, description="Monte Carlo samples after the last round")
     antithetic: bool = Field(

@@ -38,7 +38,7 @@ class PrivacySettings(Section):
     )
     noise_in_posterior: bool = Field(
         True,
-        description="predictions know of the noise: its variance in the mean is added to the "
+        description="predictions allow for the noise: its variance in the mean is added to the "
         "posterior's when the model is scored or used",
     )
 

@@ -67,7 +67,7 @@ class PretrainingSettings(Section):
     fraction: float = Field(
         0.0, ge=0, lt=1, description="share of the training examples; 0: no pretraining"
     )
-    epochs: int = Field(100, ge=1, description="at most as many")
+    epochs: int = Field(100, ge=1, description="at most this many")
     patience: int = Field(
         10, ge=1, description="epochs without a better validation accuracy that end it"
     )
@@ -93,6 +93,6 @@ class RunSettings(Section):
     )
     trackers: tuple[str, ...] = Field(
         (),
-        description="who else is told the numbers of each round: tensorboard, mlflow, wandb, or "
-        "your own as package.module:Class",
+        description="what is told the numbers of each round: tensorboard, mlflow, wandb, or your "
+        "own as package.module:Class",
     )

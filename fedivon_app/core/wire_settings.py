@@ -45,8 +45,8 @@ class WireSettings(Section):
     remembered: int = Field(
         32,
         ge=1,
-        description="compact: how many of the posteriors that it sent the server keeps, to tell "
-        "who holds one of them only what has changed",
+        description="compact: how many of the posteriors that it has sent the server keeps; a "
+        "client that holds one of them is sent only what has changed",
     )
 
     @field_validator("precision_step")

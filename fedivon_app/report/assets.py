@@ -52,7 +52,7 @@ table { border-collapse: collapse; min-width: 100%; font-size: .92rem;
   font-variant-numeric: tabular-nums }
 th, td { padding: .42rem 1rem .42rem 0; border-bottom: 1px solid var(--rule); text-align: left;
   vertical-align: top; white-space: nowrap }
-th { color: var(--muted); font-weight: 500; font-size: .85rem }
+th { color: var(--muted); font-weight: 500; font-size: .85rem; white-space: normal }
 td.long { white-space: normal; min-width: 16rem }
 .number { text-align: right }
 td.number { position: relative }

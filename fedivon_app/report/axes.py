@@ -46,7 +46,7 @@ def plain_log(axis: Axis) -> None:
         axis.set_view_interval(low, high, ignore=True)
     apart = SIDEWAYS if isinstance(axis, XAxis) else UPWARDS
     axis.set_major_locator(FixedLocator(log_ticks(low, high, apart)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.7g}"))
     axis.set_minor_locator(NullLocator())
 
 

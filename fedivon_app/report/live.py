@@ -172,13 +172,18 @@ def _last_round(results: RunResults, status: RunStatus) -> str:
         f"{counted(len(dropped), 'reply', 'replies')} dropped",
         f"{data_size(number(last.get('bytes_down') or 0))} sent to them",
         f"{data_size(number(last.get('bytes_up') or 0))} received",
-        html.exact_duration(number(seconds.get("train")) + number(seconds.get("evaluate"))),
+        f"in {_short(number(seconds.get('train')) + number(seconds.get('evaluate')))}",
     ]
     if not last.get("merged", True):
         told.append("too few to merge, so that the model stayed as it was")
     if spent := [number(c["epsilon"]) for c in last.get("clients") or () if "epsilon" in c]:
         told.append(f"epsilon so far at most {max(spent):.3g}")
     return ", ".join(told) + "."
+
+
+def _short(seconds: float) -> str:
+    """Return how long a round took, which may be less than a second."""
+    return f"{seconds:.2g} s" if seconds < 10 else html.exact_duration(seconds)
 
 
 def _clients(rounds: list[dict[str, Any]]) -> list[_Client]:
@@ -207,8 +212,8 @@ def _table(clients: list[_Client]) -> str:
     dropped = any(one.dropped for one in clients)
     columns = ["client", *(["name"] if named else [])]
     words = len(columns)
-    columns += ["rounds", "last", "loss", "seconds", "sent"]
-    columns += ["dropped", "why last"] if dropped else []
+    columns += ["rounds", "last round", "loss", "seconds", "sent"]
+    columns += ["dropped", "the last reason"] if dropped else []
     rows = []
     for one in clients[:SHOWN_CLIENTS]:
         row = [Cell(str(one.partition), one.partition), *([Cell(one.name)] if named else [])]

@@ -122,6 +122,8 @@ def _facts_of_groups(groups: Sequence[Group]) -> list[str]:
 def _data(settings: AnySettings) -> str:
     known = settings.data.clients
     clients = f"{counted(known, 'client')}, " if known else ""
+    if settings.data.source == "nodes":  # which are divided by nobody
+        return "the sites' own data"
     return f"{settings.data.source} ({clients}{settings.data.partition})"
 
 

@@ -215,10 +215,11 @@ def scatter(
 
 
 @styled
-def boxes(title: str, x: str, rows: Sequence[Values]) -> Figure:
+def boxes(title: str, x: str, rows: Sequence[Values], least: float | None = None) -> Figure:
     """Draw a row a group, its name above it.
 
-    It shows median and quartiles, and whiskers to the ends, with no value left out.
+    It shows median and quartiles, and whiskers to the ends, with no value left out. `least` is what
+    the axis spans at the least; without it this is a tenth of its values.
     """
     figure, axes = rows_panel(title, x, [row.label for row in rows])
     for place, row in enumerate(rows):
@@ -233,6 +234,7 @@ def boxes(title: str, x: str, rows: Sequence[Values]) -> Figure:
         axes.plot(
             (median, median), (place - 0.2, place + 0.2), color=colour, linewidth=2.4, gid=series
         )
+    calm(axes.xaxis, least)
     return figure
 
 

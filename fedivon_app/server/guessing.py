@@ -14,9 +14,9 @@ def no_better_than_guessing(
 ) -> str | None:
     """Return what shows that a model knows hardly more than a guess does, or None.
 
-    `scores` are by part of the data and way of predicting. Who gives each of C classes the same
-    probability has an NLL of log C. Who always says the mean of a number has its `deviation` for
-    an RMSE.
+    `scores` are by part of the data and way of predicting. Giving each of C classes the same
+    probability has an NLL of log C. Always saying the mean of a number has its `deviation` for an
+    RMSE.
     """
     guess = log(num_classes) if num_classes else deviation
     for part, ways in scores.items():
@@ -25,13 +25,14 @@ def no_better_than_guessing(
                 if not values["rmse"] < NEAR * guess:
                     return (
                         f"hardly better than guessing: the RMSE of the global model ({part}, "
-                        f"{way}) is {values['rmse']:.4g}, and who always says the mean has "
+                        f"{way}) is {values['rmse']:.4g}, and always saying the mean gives "
                         f"{guess:.4g}"
                     )
                 continue
             if not values["nll"] < NEAR * guess:
                 return (
                     f"hardly better than guessing: the NLL of the global model ({part}, {way}) is "
-                    f"{values['nll']:.4g}, and a guess among {num_classes} classes has {guess:.4g}"
+                    f"{values['nll']:.4g}, and guessing among {num_classes} classes gives "
+                    f"{guess:.4g}"
                 )
     return None

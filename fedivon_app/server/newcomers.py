@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 PARTS = ("test", "holdout", "clients_before_training")  # what a model is scored on, the best first
@@ -16,7 +16,7 @@ class Newcomers:
     """Who has taken part so far, who of them since the last scores, and these scores."""
 
     known: frozenset[int] = frozenset()
-    new: frozenset[int] = frozenset()
+    new: Mapping[int, str] = field(default_factory=dict)  # what they are called, by partition
     round: int = 0
     accuracy: float | None = None
 
@@ -30,13 +30,11 @@ class Newcomers:
 
     def after(self, record: Mapping[str, Any]) -> Newcomers:
         """Return the same after one more round."""
-        merged = {client["partition"] for client in record.get("clients") or ()}
-        new = self.new | (merged - self.known)
-        now = replace(self, known=self.known | merged, new=frozenset(new))
+        now = replace(self, known=self.known | called(record).keys(), new=self._new_in(record))
         accuracy = accuracy_of(record)
         if accuracy is None:
             return now
-        return replace(now, new=frozenset(), round=record["round"], accuracy=accuracy)
+        return replace(now, new={}, round=record["round"], accuracy=accuracy)
 
     def fall(self, record: Mapping[str, Any]) -> str:
         """Return a line if the accuracy of this round fell and somebody is new in it, else nothing.
@@ -46,17 +44,29 @@ class Newcomers:
         accuracy = accuracy_of(record)
         if accuracy is None or self.accuracy is None or self.accuracy - accuracy < FALL:
             return ""
-        merged = {client["partition"] for client in record.get("clients") or ()}
-        new = sorted(self.new | (merged - self.known))
-        if not new or 2 * len(new) > len(self.known | merged):
+        new = self._new_in(record)
+        if not new or 2 * len(new) > len(self.known | new.keys()):
             return ""
-        named = ", ".join(map(str, new[:NAMED])) + (", ..." if len(new) > NAMED else "")
+        names = [name for _, name in sorted(new.items())]
+        named = ", ".join(names[:NAMED]) + (", ..." if len(names) > NAMED else "")
         return (
             f"round {record['round']}: accuracy fell from {100 * self.accuracy:.1f} % (round "
             f"{self.round}) to {100 * accuracy:.1f} %, and partition{'s' * (len(new) > 1)} {named} "
             "took part for the first time: look at the data there; server.change_bound limits how "
             "far one client may move the model"
         )
+
+    def _new_in(self, record: Mapping[str, Any]) -> dict[int, str]:
+        """Return who is new since the last scores, this round's clients included."""
+        newest = {p: name for p, name in called(record).items() if p not in self.known}
+        return {**self.new, **newest}
+
+
+def called(record: Mapping[str, Any]) -> dict[int, str]:
+    """Return what the clients merged in a round are called: the partition, and the site if told."""
+    clients = record.get("clients") or ()
+    sites = {client["partition"]: client.get("name") for client in clients}
+    return {p: f"{p} ({site})" if site else str(p) for p, site in sites.items()}
 
 
 def accuracy_of(record: Mapping[str, Any]) -> float | None:

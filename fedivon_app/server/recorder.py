@@ -23,6 +23,13 @@ from fedivon_app.strategies.standing import Standing
 
 log = logging.getLogger("fedivon")
 
+# Which scores stand in a round's line: the first that there are, and whose they are.
+SHOWN = (
+    ("gm", "test", ""),
+    ("gm", "clients_before_training", "clients' test parts, "),
+    ("pm", "clients_after_training", "PMs, clients' test parts, "),
+)
+
 
 class Recorder:
     """The observer of a run's rounds, who writes what came of them to the run's folder."""
@@ -122,13 +129,23 @@ def progress(record: Record, rounds: int) -> str:
     line = f"round {record['round']}/{rounds}"
     if "train_loss" in record:
         line += f"  train loss {record['train_loss']:.4f}"
-    for way, scores in record.get("gm", {}).get("test", {}).items():
-        if "rmse" in scores:
-            shown = f"rmse {scores['rmse']:.4g} nll {scores['nll']:.4f} crps {scores['crps']:.4g}"
-        else:
-            accuracy = 100 * scores["accuracy"]
-            shown = f"acc {accuracy:.2f} nll {scores['nll']:.4f} ece {scores['ece']:.4f}"
-        line += f"  {way}: {shown}"
+    line += _scores(record)
     if record["dropped"]:
         line += f"  dropped {len(record['dropped'])}"
     return f"{line}  {record['seconds']['train'] + record['seconds']['evaluate']:.2f} s"
+
+
+def _scores(record: Record) -> str:
+    """Return the scores of the global model, where there are none those of the clients' own."""
+    for model, part, whose in SHOWN:
+        ways = record.get(model, {}).get(part, {})
+        if found := [f"{way}: {_shown(ways[way])}" for way in ("mean", "mc") if way in ways]:
+            return f"  {whose}{'  '.join(found)}"
+    return ""
+
+
+def _shown(scores: Mapping[str, float]) -> str:
+    if "rmse" in scores:
+        return f"rmse {scores['rmse']:.4g} nll {scores['nll']:.4f} crps {scores['crps']:.4g}"
+    accuracy = 100 * scores["accuracy"]
+    return f"acc {accuracy:.2f} nll {scores['nll']:.4f} ece {scores['ece']:.4f}"

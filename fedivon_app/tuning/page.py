@@ -107,7 +107,7 @@ def _best(studies: Sequence[Study]) -> str:
     if not rows:
         return html.paragraph("No trial has a score.")
     columns = ["method", "best values", "held-out NLL", "after round"]
-    columns += ["first trial's there", "trials", "rounds in all"]
+    columns += ["first trial's NLL", "trials", "rounds in all"]
     marked = html.mark_best(rows, 2, high=False, alike=[0] * len(rows))
     edges = [html.paragraph(f"{s.edge_text}.") for s in studies if s.edge_text]
     return (
@@ -115,7 +115,7 @@ def _best(studies: Sequence[Study]) -> str:
         + "".join(edges)
         + html.paragraph(
             "The first trial has the experiment's own values, or those of --start, where the "
-            "ranges hold them; it has a score at the last round only if it came so far."
+            "ranges hold them; its NLL is that after the same round, if it came that far."
         )
     )
 

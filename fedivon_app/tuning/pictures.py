@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from fedivon_app.core.search_range import Choices, Option
-from fedivon_app.report.axes import ticks
+from fedivon_app.core.search_range import Choices, Option, Plain
+from fedivon_app.report.axes import plain_log, ticks
 from fedivon_app.report.grouping import written
-from fedivon_app.report.panel_plot import round_numbers
 from fedivon_app.report.plots import panel, series_id
 from fedivon_app.report.style import INK, Key, look, styled
 from fedivon_app.tuning.halving import Trial, best_of
@@ -53,7 +51,7 @@ def setting_figure(
     top = highest_shown([trial.last_score for trial in trials if trial.scores])
     figure, axes = panel(name, "", "held-out NLL")
     if isinstance(option, Choices):
-        _words_below(axes, [written(value) for value in option.values])
+        _words_below(axes, [written(value) for value in in_order(option)])
     elif option.log:
         _numbers_below(axes, option.low, option.high)
     else:
@@ -101,7 +99,13 @@ def dots_of(
 def place_of(trial: Trial, name: str, option: Option) -> float:
     """Return where a trial stands on the axis of a setting; choices are numbered."""
     value = trial.values[name]
-    return float(option.values.index(value) if isinstance(option, Choices) else value)
+    return float(in_order(option).index(value) if isinstance(option, Choices) else value)
+
+
+def in_order(option: Choices) -> list[Plain]:
+    """Return the choices as an axis has them: numbers by their size, words as they were given."""
+    numbers = [value for value in option.values if isinstance(value, int | float)]
+    return sorted(numbers) if len(numbers) == len(option.values) else list(option.values)
 
 
 def highest_shown(scores: Sequence[float]) -> float:
@@ -138,8 +142,4 @@ def _numbers_below(axes: Axes, low: float, high: float) -> None:
     axes.set_xscale("log")
     room = (high / low) ** EDGE
     axes.set_xlim(low / room, high * room)
-    numbers = round_numbers(low, high)
-    few = numbers if len(numbers) <= 7 else [n for n in numbers if f"{n:e}".startswith("1.0")]
-    axes.xaxis.set_major_locator(FixedLocator(few))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    plain_log(axes.xaxis)

@@ -119,6 +119,12 @@ def test_a_file_in_the_place_of_a_folder_is_named(words, whole, tmp_path, capsys
     assert str(file) in told
 
 
+def test_a_file_that_cannot_be_written_is_named_as_it_was_given(whole, tmp_path, capsys):
+    plot = tmp_path / ("a" * 245 + ".png")  # which is too long a name for the file beside it
+    told = complaint(["show", str(whole), "--plot", str(plot)], capsys)
+    assert f"{plot}: File name too long" in told and ".partial" not in told
+
+
 @pytest.mark.parametrize(
     "name", ["authority/ca.crt", "authority/ca.key", "server/server.key", "sites/north/node.key"]
 )

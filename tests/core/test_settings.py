@@ -378,3 +378,11 @@ def test_replies_cannot_be_tried_on_examples_that_the_server_has_not(words, says
         compose(settings_of, "demo", None, f"merge.robust=held-out {words}")
     for right in ("data.holdout=9", "data.source=nodes data.holdout=9 data.path=own.npz"):
         compose(settings_of, "demo", None, f"merge.robust=held-out {right}")
+
+
+def test_words_that_yaml_takes_for_truth_values_need_quotes():
+    with pytest.raises(SettingsError, match=r"write \"data.classes=\['yes', 'no'\]\"") as caught:
+        compose(settings_of, "table", overrides=["data.classes=[yes, no]"])
+    assert "data.classes is True" in str(caught.value)
+    said = compose(settings_of, "table", overrides=["data.classes=['yes', 'no']"])
+    assert said.data.classes == ("yes", "no")

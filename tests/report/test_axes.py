@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fedivon_app.plurals import counted
 from fedivon_app.report.axes import log_ticks
-from fedivon_app.report.plots import Cloud, Line, curves, dots, scatter
+from fedivon_app.report.plots import Cloud, Line, Values, boxes, curves, dots, scatter
 
 
 def line(*values):
@@ -30,6 +30,9 @@ def test_what_is_nearly_equal_looks_so():
     low, high = limits(curves("t", "round", "", [line(0.09985, 0.10125)]))
     assert low < 0.0960 and high > 0.1050
     low, high = limits(dots("t", "y", {0: 0.09985, 1: 0.10125}, level=0.1, what="equal"))
+    assert low < 0.0960 and high > 0.1050
+    row = Values(label="a", style=0, values=(0.09985, 0.10125))
+    low, high = boxes("t", "mean weight", [row]).axes[0].get_xlim()
     assert low < 0.0960 and high > 0.1050
 
 
@@ -67,3 +70,10 @@ def test_log_ticks_are_within_in_order_and_two_at_least(low, factor):
 def test_one_is_no_plural():
     assert counted(1, "client") == "1 client" and counted(1200, "client") == "1,200 clients"
     assert counted(0, "class", "classes") == "0 classes" and counted(1, "class", "x") == "1 class"
+
+
+def test_a_million_is_written_as_a_hundred_thousand_is():
+    figure = curves("t", "round", "", [line(1e5, 1.1e6)], log=True)
+    figure.draw_without_rendering()
+    words = [text.get_text() for text in figure.axes[0].yaxis.get_ticklabels()]
+    assert "1,000,000" in words

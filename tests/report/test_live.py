@@ -67,7 +67,7 @@ def test_the_page_says_who_is_there_who_was_dropped_and_how_long_it_takes(run):
     for part in (
         "<li>running</li><li>about 51 s left</li>",  # 17 rounds of 3 s
         "3 of 20 rounds",
-        "Round 3: 2 clients answered, 1 reply dropped, 3 kB sent to them, 2 kB received, 3 s.",
+        "Round 3: 2 clients answered, 1 reply dropped, 3 kB sent to them, 2 kB received, in 3 s.",
         "clinic-1</td>",
         "round 3: no reply in time",
         "joins as partition 2 (clinic-2)",

@@ -151,9 +151,19 @@ def test_a_run_on_sites_files_is_not_to_be_simulated_again():
 def test_missing_files_are_named(tmp_path):
     run = new_run(tmp_path, scored(), status=None)
     text = write_report(run).read_text()
-    assert (
-        "unfinished: no summary.json was written" in text and "No uncertainty.json is there" in text
-    )
+    assert "unfinished: no summary.json was written" in text
+    assert "Uncertainty is measured when a run ends." in text
+    ended = write_report(new_run(tmp_path, scored())).read_text()
+    assert "No uncertainty.json is there" in ended
+
+
+AT_SITES = ["dataset=null", "data.source=nodes", "data.shape=[8,8,1]", "data.num_classes=10"]
+
+
+def test_a_run_on_sites_files_says_whose_data_they_are(tmp_path):
+    text = write_report(new_run(tmp_path, [record(1)], sets=AT_SITES)).read_text()
+    assert "the sites&#x27; own data" in text and "shards" not in text.split("<main>")[0]
+    assert "The server of this run has no test data" in text
 
 
 def test_a_failed_run_says_why(tmp_path):

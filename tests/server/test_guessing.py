@@ -12,7 +12,7 @@ def test_an_nll_near_that_of_a_guess_or_above_it_is_named(nll):
     scores = {"holdout": {"mean": {"nll": 0.3}, "mc": {"nll": nll}}}
     said = no_better_than_guessing(scores, num_classes=10)
     assert said.startswith("hardly better than guessing") and "(holdout, mc)" in said
-    assert "10 classes has 2.303" in said
+    assert "10 classes gives 2.303" in said
 
 
 def test_who_has_learned_something_is_left_in_peace():

@@ -197,6 +197,16 @@ def test_a_round_is_shown_in_one_line(tmp_path, caplog):
     assert [one.getMessage() for one in caplog.records] == [line]
 
 
+def test_where_the_server_has_no_test_data_the_clients_scores_are_shown():
+    ways = {"mean": SCORES, "mc": SCORES | {"samples": 4}, "by_client": [SCORES]}
+    shown = "mean: acc 50.00 nll 1.2500 ece 0.1250  mc: acc 50.00 nll 1.2500 ece 0.1250  1.50 s"
+    own = {"pm": {"clients_after_training": ways}}
+    both = own | {"gm": {"clients_before_training": ways}}
+    start = "round 2/9  train loss 0.7500  "
+    assert progress(record(2) | both, 9) == f"{start}clients' test parts, {shown}"
+    assert progress(record(2) | own, 9) == f"{start}PMs, clients' test parts, {shown}"
+
+
 def test_scored_rounds_tell_how_the_precision_spreads(tmp_path):
     recorder = recorder_in(tmp_path, "evaluation.every=2")
     for number in (1, 2):
@@ -247,6 +257,8 @@ def test_a_newcomer_after_whom_the_model_is_worse_is_named(tmp_path, caplog):
 
 def test_who_took_part_is_known_after_a_resume():
     before = [scored_round(1, 0.9, 0, 1, 2)]
+    named = scored_round(2, 0.7) | {"clients": [{"partition": 3, "name": "west"}]}
+    assert "and partition 3 (west) took part" in Newcomers.of(before).fall(named)
     assert Newcomers.of(before).fall(scored_round(2, 0.7, 3))
     assert not Newcomers.of(before).fall(scored_round(2, 0.7, 2))  # nobody is new
     assert not Newcomers.of(before).fall(scored_round(2, 0.81, 3))  # not by much

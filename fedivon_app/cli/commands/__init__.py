@@ -21,7 +21,7 @@ COMMANDS = {
     "tune": "Searches for good settings, with equal budgets per method.",
     "reproduce": "Reproduces the papers' tables and compares the numbers.",
     "list": "Lists runs, their progress and their latest scores.",
-    "watch": "Shows a run under way on a page that renews itself.",
+    "watch": "Shows a run under way on a page that updates itself.",
     "show": "Prints the final scores of runs and plots their curves.",
     "report": "Writes a page about each run.",
     "compare": "Writes a page that compares runs.",

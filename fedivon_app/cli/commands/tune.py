@@ -67,7 +67,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="NAME=VALUE",
-        help="values of the first trial that are searched all the same (default: the experiment's)",
+        help="values of the first trial; these settings are searched all the same (default: the "
+        "experiment's)",
     )
     parser.add_argument(
         "--first-stop",

@@ -1,4 +1,4 @@
-"""Shows a run under way on a page that renews itself.
+"""Shows a run under way on a page that updates itself.
 
 The page is served to this machine alone, at 127.0.0.1, from what the run writes into its folder. It
 shows who is there, whose replies were dropped and why, the bytes sent, the time left, and the

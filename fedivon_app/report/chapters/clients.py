@@ -63,8 +63,9 @@ def _figure(view: PageView, kind: ClientFigure) -> Figure | None:
             rows.append(plots.Values(label=group.label, style=group.style, values=values))
     if not rows:
         return None
+    least = POINTS if "%" in kind.axis else None
     if not view.alone:
-        return plots.boxes(kind.title, kind.axis, rows)
+        return plots.boxes(kind.title, kind.axis, rows, least)
     (run,) = view.results
     found = kind.read(run)
     return plots.dots(
@@ -73,7 +74,7 @@ def _figure(view: PageView, kind: ClientFigure) -> Figure | None:
         values=found.values,
         level=found.level,
         what=kind.level,
-        least=POINTS if "%" in kind.axis else None,
+        least=least,
     )
 
 
