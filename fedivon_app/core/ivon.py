@@ -17,7 +17,7 @@ With `antithetic` every second sample mirrors the one before it, m - epsilon/sqr
 m + epsilon/sqrt(s): each is a draw from q as before, a pair needs half the random numbers, and what
 the gradient at m adds to h_hat cancels in it.
 
-With `noise` "fast" the random numbers come from a table, see core/normals.py.
+With `noise` "fast" or "faster" the random numbers come from a table, see core/normals.py.
 
 With `step_bound` no step moves a coordinate by more than so many of its sigmas 1/sqrt(s), those of
 the sample. A step divides by h, so that where h is far below hess_init a rate that was fine in the
