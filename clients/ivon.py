@@ -70,7 +70,7 @@ class OptimizerSettings(PosteriorClientSettings):
     noise: Noise = Field(
         "torch",
         description="where the random numbers come from: torch, or a table, which is faster on a "
-        "CPU and gives different digits",
+        "CPU and gives different digits; faster: two at once from a table of pairs",
     )
 
 

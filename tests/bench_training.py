@@ -161,7 +161,9 @@ def bayes_admm_rounds(folder: Path, pictures: int = 600, turns: int = 5) -> dict
     table = "client.noise=fast"
     faster: dict[str, Run] = {
         "BayesADMM, fast noise": round_of(client_of(table)),
+        "BayesADMM, faster noise": round_of(client_of("client.noise=faster")),
         "BayesADMM, fast noise in pairs": round_of(client_of(table, pairs)),
+        "BayesADMM, faster noise in pairs": round_of(client_of("client.noise=faster", pairs)),
     }
     inputs, labels = client.examples("train", rows)
     network = nn.Sequential(

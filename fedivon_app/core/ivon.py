@@ -17,7 +17,7 @@ With `antithetic` every second sample mirrors the one before it, m - epsilon/sqr
 m + epsilon/sqrt(s): each is a draw from q as before, a pair needs half the random numbers, and what
 the gradient at m adds to h_hat cancels in it.
 
-With `noise` "fast" the random numbers come from a table, see core/normals.py.
+With `noise` "fast" or "faster" the random numbers come from a table, see core/normals.py.
 
 With `step_bound` no step moves a coordinate by more than so many of its sigmas 1/sqrt(s), those of
 the sample. A step divides by h, so that where h is far below hess_init a rate that was fine in the
@@ -150,9 +150,15 @@ class IVON(torch.optim.Optimizer):
             group["decay"] = (
                 group["weight_decay"] if precision is None else precision[part] / group["ess"]
             )
+            self._note_pull(group)
             scaled[part] = group["hess_init"] + group["decay"]
             offset = part.stop
         return scaled
+
+    def _note_pull(self, group: Group) -> None:
+        """Note wd - u, which every step needs."""
+        decay = group["decay"]
+        group["pull"] = decay if self._u is None else decay - self._u[group["slice"]]
 
     def zero_grad(self, set_to_none: bool = False) -> None:
         """Clear the flat gradient; its views stay bound, whatever `set_to_none` says."""
@@ -220,6 +226,7 @@ class IVON(torch.optim.Optimizer):
         """Move the group's h, its momentum and its m."""
         part = group["slice"]
         ess = group["ess"]
+        widening = 0.5 * (1 - group["beta2"]) * ess * group["gradient_noise"] ** 2
         at = Vectors(
             mean=self._mean[part],
             momentum=self._momentum[part],
@@ -231,10 +238,10 @@ class IVON(torch.optim.Optimizer):
             sign=average.sign,
             multiplied=average.multiplied,
             decay=group["decay"],
+            pull=group["pull"] - widening if widening else group["pull"],
             prior_mean=None if self._prior_mean is None else self._prior_mean[part],
             v=None if self._v is None else self._v[part],
             u=None if self._u is None else self._u[part],
-            widening=0.5 * (1 - group["beta2"]) * ess * group["gradient_noise"] ** 2,
         )
         move_hessian(at, ess=ess, beta2=group["beta2"])
         at.momentum.lerp_(at.gradient, 1 - group["beta1"])
@@ -295,7 +302,7 @@ class IVON(torch.optim.Optimizer):
 
     def state_dict(self) -> dict[str, Any]:
         """Return hyper-parameters, mean, momentum, precision and the step count, as copies."""
-        derived = ("params", "slice", "decay")
+        derived = ("params", "slice", "decay", "pull")
         groups = [
             {key: value for key, value in group.items() if key not in derived}
             | {"size": _size(group)}
@@ -322,6 +329,7 @@ class IVON(torch.optim.Optimizer):
             group.update({key: value for key, value in values.items() if key != "size"})
             if not isinstance(group["decay"], Tensor):
                 group["decay"] = group["weight_decay"]
+            self._note_pull(group)
         state = state_dict["state"]
         self.current_step = state["step"]
         self._samples.forget()

@@ -20,8 +20,8 @@ class Vectors:
     `scaled` is d, and `root` is 1/sqrt(d) as it was when the sample was drawn; `move_mean`, which
     comes last, may overwrite it. `noise` is epsilon,
     to be multiplied by `sign` and the gradient, or epsilon g_hat where it is `multiplied` already.
-    `free` is memory that nobody reads any more. `decay` is wd, a number or a vector, and `widening`
-    what known noise in the gradients adds to h, by which h_hat is lowered.
+    `free` is memory that nobody reads any more. `decay` is wd, a number or a vector, and `pull` is
+    wd - u, less what known noise in the gradients adds to h.
     """
 
     mean: Tensor
@@ -34,22 +34,22 @@ class Vectors:
     sign: int
     multiplied: bool
     decay: float | Tensor
+    pull: float | Tensor
     prior_mean: Tensor | None = None
     v: Tensor | None = None
     u: Tensor | None = None
-    widening: float = 0.0
 
 
 def move_hessian(at: Vectors, *, ess: float, beta2: float) -> None:
     """Let d become d (1 + y^2)/2, y = 1 + (1 - b2)(h_hat - h)/d.
 
     With h_hat = sqrt(ess d) epsilon g_hat - u and h = d - wd, y/sqrt(2) is
-    c + k (epsilon g_hat + (wd - u)/sqrt(ess d)) / sqrt(d). The widening is subtracted as u is.
+    c + k (epsilon g_hat + (wd - u)/sqrt(ess d)) / sqrt(d).
     """
     rate = 1 - beta2
     growth = at.noise
     factor = rate * (0.5 * ess) ** 0.5
-    scalar = None if at.u is not None or isinstance(at.decay, Tensor) else at.decay - at.widening
+    scalar = None if isinstance(at.pull, Tensor) else at.pull
     if scalar and not at.multiplied:
         unit = scalar * ess**-0.5  # for one pass in place of two
         growth = torch.addcmul(at.root, growth, at.gradient, value=at.sign / unit, out=at.free)
@@ -58,14 +58,10 @@ def move_hessian(at: Vectors, *, ess: float, beta2: float) -> None:
         if not at.multiplied:
             zero = _constant(at.mean.device, 0)
             growth = torch.addcmul(zero, growth, at.gradient, value=at.sign, out=at.free)
-        if scalar is not None:
-            growth.add_(at.root, alpha=scalar * ess**-0.5)
+        if isinstance(at.pull, Tensor):
+            growth.addcmul_(at.root, at.pull, value=ess**-0.5)
         else:
-            pull = at.decay if at.u is None else at.decay - at.u
-            if at.widening:
-                pull = pull - at.widening
-            assert isinstance(pull, Tensor)  # a vector of decays, or less the dual's vector
-            growth.addcmul_(at.root, pull, value=ess**-0.5)
+            growth.add_(at.root, alpha=at.pull * ess**-0.5)
     middle = _constant(at.mean.device, (1 - rate) * 0.5**0.5)
     torch.addcmul(middle, growth, at.root, value=factor, out=growth)
     at.scaled.mul_(torch.addcmul(_constant(at.mean.device, 0.5), growth, growth, out=growth))

@@ -21,6 +21,7 @@ from fedivon_app.core.library_models import of_library
 from fedivon_app.core.network_layers import (
     BaseHead,
     ChannelsLast,
+    MaxPool2,
     MeanOverPlaces,
     MonteCarloDropout,
     ResidualBlock,
@@ -110,7 +111,7 @@ def lenet(
     for channels_out in _positive("channels", channels):
         layers += [
             nn.Conv2d(channels_in, channels_out, 5, padding=padding),
-            nn.MaxPool2d(2),
+            MaxPool2(),
             nn.ReLU(),
         ]
         channels_in = channels_out
@@ -134,7 +135,7 @@ def cnn6(shape: Shape, num_classes: int, channels: Iterable[int] = (32, 64, 128)
     layers: list[nn.Module] = []
     channels_in = shape[2]
     for channels_out in _positive("channels", channels):
-        layers += [nn.MaxPool2d(2)] if layers else []
+        layers += [MaxPool2()] if layers else []
         layers += [nn.Conv2d(channels_in, channels_out, 3, padding=1), nn.ReLU()]
         layers += [nn.Conv2d(channels_out, channels_out, 3, padding=1), nn.ReLU()]
         channels_in = channels_out
@@ -152,7 +153,7 @@ def zenke_cnn(shape: Shape, num_classes: int) -> nn.Module:
         layers += [nn.Conv2d(channels_in, channels_out, 3, padding=1), nn.ReLU()]
         layers += [
             nn.Conv2d(channels_out, channels_out, 3),
-            nn.MaxPool2d(2),
+            MaxPool2(),
             nn.ReLU(),
             nn.Dropout(0.25),
         ]

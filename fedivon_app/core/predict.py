@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -274,11 +275,9 @@ def _sampled(flat: Flat, posterior: Posterior, inputs: Tensor, draws: _Draws) ->
             batch_size = DROPOUT_BATCH
         for dropout in dropouts:
             dropout.train()
+        all_weights = _weights(posterior, draws)
         for samples in chunks(draws.num_samples, at_once):
-            drawn = [
-                sampled_weights(posterior, draws.seed, s, antithetic=draws.antithetic)
-                for s in range(samples.start, samples.stop)
-            ]
+            drawn = list(islice(all_weights, samples.stop - samples.start))
             weights = sent(torch.from_numpy(np.stack(drawn)), flat.vector.device)
             for rows in chunks(len(inputs), batch_size):
                 key = [draws.seed, samples.start, rows.start]
@@ -292,6 +291,17 @@ def _sampled(flat: Flat, posterior: Posterior, inputs: Tensor, draws: _Draws) ->
                         likelihood=draws.likelihood,
                     )
                 yield _Chunk(samples, rows, probabilities)
+
+
+def _weights(posterior: Posterior, draws: _Draws) -> Iterator[np.ndarray]:
+    """Give the weights of every sample, as `sampled_weights` does, but draw a pair once."""
+    weights = posterior.mean
+    for number in range(draws.num_samples):
+        if draws.antithetic and number % 2:
+            weights = 2 * posterior.mean - weights
+        else:
+            weights = sampled_weights(posterior, draws.seed, number, antithetic=draws.antithetic)
+        yield weights
 
 
 def _probabilities(

@@ -18,6 +18,7 @@ from fedivon_app.core.predict import (
     predict_moments,
     predict_point,
     predict_samples,
+    sampled_weights,
 )
 
 NETWORKS = [
@@ -374,6 +375,15 @@ def test_antithetic_samples_mirror_each_other_at_the_mean(samples_at_once):
         mirror = Posterior(posterior.mean - noise / np.sqrt(posterior.precision))
         expected = predict_mean(flat, mirror, inputs)
         np.testing.assert_allclose(drawn[2 * number + 1], expected, atol=2e-6)
+
+
+@pytest.mark.parametrize("antithetic", [False, True])
+def test_weights_in_a_row_are_those_by_number_to_the_bit(antithetic):
+    _, posterior, _ = network()
+    draws = module_under_test._Draws(num_samples=5, seed=3, antithetic=antithetic)
+    for number, weights in enumerate(module_under_test._weights(posterior, draws)):
+        alone = sampled_weights(posterior, 3, number, antithetic=antithetic)
+        np.testing.assert_array_equal(weights, alone)
 
 
 def test_antithetic_samples_are_as_good_as_many_independent_ones():
