@@ -124,14 +124,11 @@ class RollCall:
                 len(self.nodes),
             )
         sizes = [node.num_train for node in self.nodes.values()]
-        log.info(
-            "%d clients with %d to %d examples, %d in all",
-            len(sizes),
-            min(sizes),
-            max(sizes),
-            sum(sizes),
-        )
-        if self.settings.privacy.is_private and min(sizes) < FEW_EXAMPLES:
+        least = min(sizes)
+        most = max(sizes)
+        each = f"{least} to {most}" if least < most else f"{least}"
+        log.info("%d clients with %s examples each, %d in all", len(sizes), each, sum(sizes))
+        if self.settings.privacy.is_private and least < FEW_EXAMPLES:
             few = [str(node) for node in self.nodes.values() if node.num_train < FEW_EXAMPLES]
             log.warning(
                 "differential privacy is hardly of use with fewer than %d examples a client: the "

@@ -11,6 +11,7 @@ import numpy as np
 
 from fedivon_app.core.errors import UserError
 from fedivon_app.core.files import write_text
+from fedivon_app.core.scores import Score
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.core.text import Unit, data_size, data_unit
 from fedivon_app.plurals import counted
@@ -161,8 +162,8 @@ def plot_learning(
     unit = data_unit(max(one.bytes_sent for one in results)) if by == "bytes" else None
     panels = [
         Panel(
-            title=f"test {PHRASES.get(name, score.label)}",
-            lines=[track.line(name, unit) for track in tracks],
+            title=f"test {PHRASES.get(name, score.label)}{', %' * score.percent}",
+            lines=[track.line(score, unit) for track in tracks],
             unit=unit,
         )
         for name, score in scores.items()
@@ -181,11 +182,14 @@ class _Track:
     runs: Sequence[Mapping[int, Mapping[str, Any]]]
     sent: Sequence[Mapping[int, float]]  # bytes up to each round
 
-    def line(self, score: str, unit: Unit | None = None) -> plots.Line:
+    def line(self, score: Score, unit: Unit | None = None) -> plots.Line:
         """Return the line of a score by round or, with a unit, by the bytes that were sent."""
         first, *others = self.runs
         rounds = [one for one in first if all(one in other for other in others)]
-        values = [[number(run[one].get(score)) for one in rounds] for run in self.runs]
+        factor = 100 if score.percent else 1
+        values = [
+            [factor * number(run[one].get(score.name)) for one in rounds] for run in self.runs
+        ]
         if unit is None:
             return plots.Line.mean(self.key, np.array(rounds), values)
         sent = np.mean([[own[one] for one in rounds] for own in self.sent], axis=0)
