@@ -86,5 +86,5 @@ def test_the_learning_plot_has_a_panel_for_each(tmp_path, own, monkeypatch):
     monkeypatch.setattr(pages, "write_figure", lambda figure, path: path)
     plot_learning([new_run(tmp_path / "runs", rounds(0.25, 1.25), sets=own)], tmp_path / "a.png")
     titles = ["test accuracy, %", "test NLL", "test ECE", "test Brier score"]
-    assert [panel.title for panel in drawn] == [*titles, "test Margin & more", "test Regret"]
+    assert [panel.title for panel in drawn] == [*titles, "test Margin & more, %", "test Regret"]
     np.testing.assert_allclose(drawn[-1].lines[0].y, [2.5, 1.25])
