@@ -60,6 +60,7 @@ class Federation(SuperLink):
         self.cores = cores
         self.ray = ray
         self.gpus = gpus
+        self._superlink: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
         if self.ray is not None:
@@ -90,6 +91,11 @@ class Federation(SuperLink):
         command += ["--host", host, "--port", port]
         if self.simulation:
             command.append("--simulation")
+        if not Path(command[0]).exists():
+            raise FlowerError(
+                f"there is no flower-superlink in {BIN}, beside this Python; "
+                "`pip install 'flwr[simulation]'` puts it there"
+            )
         self._superlink = subprocess.Popen(
             command,
             env=self.environment,
@@ -98,7 +104,7 @@ class Federation(SuperLink):
             stderr=self._log,
             start_new_session=True,
         )
-        self._wait_until_healthy()
+        self._wait_until_healthy(self._superlink)
 
     def _tls(self) -> list[str]:
         if self.keys is None:
@@ -110,11 +116,11 @@ class Federation(SuperLink):
         ]
         return [*given, "--enable-supernode-auth"]
 
-    def _wait_until_healthy(self) -> None:
+    def _wait_until_healthy(self, process: subprocess.Popen[bytes]) -> None:
         limit = time.monotonic() + self.start_timeout
         trust = ssl.create_default_context(cafile=self.ca) if self.ca else None
         address = f"http{'s' if trust else ''}://{self.address}/health"
-        while time.monotonic() < limit and self._superlink.poll() is None:
+        while time.monotonic() < limit and process.poll() is None:
             try:
                 urllib.request.urlopen(address, timeout=2, context=trust)
                 return
@@ -126,14 +132,17 @@ class Federation(SuperLink):
         )
 
     def __exit__(self, *error: object) -> None:
-        end_family(self._superlink.pid)
-        self._superlink.wait()
+        if self._superlink is not None:
+            end_family(self._superlink.pid)
+            self._superlink.wait()
         self._log.close()
         super().__exit__(*error)
 
     @property
     def pid(self) -> int:
         """The process id of the SuperLink, from which all its processes come."""
+        if self._superlink is None:
+            raise FlowerError("the SuperLink has not been started")
         return self._superlink.pid
 
     def submit(self, config: RunConfig, nodes: int | None = None, cpus: float = 1) -> str:
