@@ -88,7 +88,10 @@ def do_rounds(grid: Grid, opened: Opened, trackers: Trackers | None = None) -> N
     rounds = rounds_of(opened, prepared, agreed.roll_call)
     last = last_round(settings, done=opened.checkpoint.round if opened.checkpoint else 0)
     has_global_model = rounds.strategy.has_global_model
-    evaluator = Evaluator(with_facts(settings, data), prepared.flat, data.parts)
+    scored = {
+        name: p for name, p in data.parts.items() if name != "test" or settings.evaluation.test
+    }
+    evaluator = Evaluator(with_facts(settings, data), prepared.flat, scored)
     recorder = Recorder(
         run,
         evaluator,
@@ -124,7 +127,7 @@ def do_rounds(grid: Grid, opened: Opened, trackers: Trackers | None = None) -> N
     run.summarise(status, unlearned)
     if trackers is not None:
         trackers.ended(status)
-    if completed and "test" in data.parts and has_global_model:
+    if completed and "test" in scored and has_global_model:
         assess(run, predicted=evaluator.moments)
     _report(run)
     log.info("%s after round %d; run folder %s", status, last, run.folder)

@@ -21,6 +21,11 @@ class EvaluationSettings(Section):
     at: tuple[int, ...] = Field((), description="further rounds that are scored")
     samples: int = Field(32, ge=0, description="Monte Carlo samples; 0: at the mean only")
     final_samples: int = Field(64, ge=0, description="Monte Carlo samples after the last round")
+    test: bool = Field(
+        True,
+        description="the global model is scored on the central test set; without, only on held-out "
+        "examples, as in the trials of a search",
+    )
     antithetic: bool = Field(
         False,
         description="every second sample mirrors the one before it at the mean, for the error of "

@@ -91,12 +91,16 @@ def _subject(asked: Asked, settings: AnySettings, trials: Path) -> Subject:
 
 
 def search_words(early: Sequence[int], held_out: int) -> list[str]:
-    """Return what a search changes for its own sake: it scores held-out examples at the rungs."""
+    """Return what a search changes for its own sake: it scores held-out examples at the rungs.
+
+    The test set is left alone: nobody is to look at it, and it would take its time.
+    """
     return [
         f"data.holdout={held_out}",
         "evaluation.every=0",
         f"evaluation.at={list(early)}",
         "evaluation.clients_every=0",
+        "evaluation.test=false",
     ]
 
 

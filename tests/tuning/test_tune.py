@@ -70,7 +70,9 @@ def test_two_methods_are_searched_and_the_best_run_again(federation, command, tm
     second = Run.open(place / "trials" / "fedavg-002").settings.client
     assert second.final_learning_rate == pytest.approx(second.learning_rate / 10, rel=0.01)
 
-    # No score of the test set is shown before the end, and the page has those of new seeds.
+    # The test set is not looked at before the end, and the page has the scores of new seeds.
+    records = [record for one in runs.values() for record in one.run.metrics() if "gm" in record]
+    assert records and all(set(record["gm"]) == {"holdout"} for record in records)
     before, _, after = shown.partition("on the test set, under seeds that the search has not seen")
     assert "acc " not in before and "train loss" in before
     assert "fedivon   2      GM, 4 samples" in after
