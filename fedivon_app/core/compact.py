@@ -2,7 +2,8 @@
 
 What a posterior does not know need not be sent. A mean goes as its change from the reference, the
 payload that both sides hold, in steps of `mean_step` of the reference's sigma; a precision as its
-ratio to the reference's, in steps of `precision_step` octaves. Without a reference both go whole: a
+ratio to the reference's, beside the ratio that is usual in its tensor, in steps of
+`precision_step` octaves. Without a reference both go whole: a
 mean in units of its own sigma, a precision as its ratio to the tensor's median. A point has no
 sigma: its steps are a share of the root mean square of a tensor's change, or of its weights where
 they go whole. Rounding is at random, and keeps the expectation of means and of precisions.

@@ -1,7 +1,7 @@
 """A vector over all weights, tensor by tensor, as coded steps.
 
 Its bytes are: a bit for each tensor that goes exactly as it is, because its numbers are not finite
-or have no steps; the tensors' scales, where steps depend on them; the exact numbers; and the steps
+or have no steps; the tensors' scales, on which their steps depend; the exact numbers; and the steps
 as symbols (core/symbols.py).
 """
 
@@ -39,11 +39,6 @@ class Means:
     sigma: np.ndarray | None = None
     most: float = 1.0
 
-    @property
-    def needs_scales(self) -> bool:
-        """Tell whether a tensor's steps depend on a scale."""
-        return True
-
     def scales(self, values: np.ndarray, places: Sequence[slice]) -> np.ndarray:
         """Return the scales of the tensors: their largest steps, where weights have sigmas."""
         if self.sigma is None and self.base is not None:
@@ -54,9 +49,8 @@ class Means:
         before = usual if self.base is None else rms_of(self.base, places)
         return self.most * _power_of_two(np.fmax(usual, before))
 
-    def grid(self, scales: np.ndarray | None, spread: Spread) -> Grid:
+    def grid(self, scales: np.ndarray, spread: Spread) -> Grid:
         """Return where the steps lie, with the scales of the tensors."""
-        assert scales is not None
         base = np.float32(0) if self.base is None else self.base
         if self.sigma is None:
             return Linear(base, spread(unit_of(self.step, scales)))
@@ -66,29 +60,31 @@ class Means:
 
 @dataclass(frozen=True, eq=False)
 class Precisions:
-    """Where the steps of precisions lie: so many in an octave, from `base` or a tensor's median."""
+    """Where the steps of precisions lie: so many in an octave, from what is usual in a tensor.
+
+    That is its median or, where there is a `base`, the base times the median ratio to it: weights
+    without curvature, which are most, all forget what was known of them at one rate. They need no
+    steps then, and no rounding.
+    """
 
     per_octave: int
     base: np.ndarray | None = None
 
-    @property
-    def needs_scales(self) -> bool:
-        """Tell whether a tensor's steps depend on a scale."""
-        return self.base is None
-
     def scales(self, values: np.ndarray, places: Sequence[slice]) -> np.ndarray:
-        """Return the scales of the tensors: their medians, as of a sample."""
-        samples = [values[p][:: 1 + (p.stop - p.start) // _LOOKED_AT] for p in places]
-        octaves = np.log2([np.median(sample) for sample in samples])
+        """Return the scales of the tensors: their medians, or those of the ratios, by a sample."""
+        samples = [slice(p.start, p.stop, 1 + (p.stop - p.start) // _LOOKED_AT) for p in places]
+        if self.base is not None:
+            return np.array([np.median(values[one] / self.base[one]) for one in samples])
+        octaves = np.log2([np.median(values[one]) for one in samples])
         # On one grid for all tensors and rounds: a median that moves leaves the steps in place.
         found: np.ndarray = np.exp2(np.rint(octaves * self.per_octave) / self.per_octave)
         return found
 
-    def grid(self, scales: np.ndarray | None, spread: Spread) -> Grid:
+    def grid(self, scales: np.ndarray, spread: Spread) -> Grid:
         """Return where the steps lie, with the scales of the tensors."""
-        base = self.base if scales is None else spread(scales)
-        assert base is not None
-        return Ratio(base, self.per_octave)
+        usual = spread(scales)
+        with np.errstate(all="ignore"):
+            return Ratio(usual if self.base is None else self.base * usual, self.per_octave)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +97,7 @@ class Settled:
     values: np.ndarray
     grid: Grid
     steps: np.ndarray
-    scales: np.ndarray | None
+    scales: np.ndarray
     exact: np.ndarray
     kept: bytes
 
@@ -125,7 +121,7 @@ class Vectors:
 
     def settle(self, values: np.ndarray, how: Means | Precisions, rng: Rng) -> Settled:
         """Return the vector on its steps, next to the values."""
-        scales = self._scales(values, how) if how.needs_scales else None
+        scales = self._scales(values, how)
         grid = how.grid(scales, self._spread)
         steps, beyond = grid.steps(values, rng)
         restored = grid.restore(steps)
@@ -154,7 +150,7 @@ class Vectors:
             steps = steps - self._next_to(held, settled.grid, settled.exact)
         body = [
             np.packbits(settled.exact).tobytes(),
-            b"" if settled.scales is None else settled.scales.astype("<f4").tobytes(),
+            settled.scales.astype("<f4").tobytes(),
             settled.kept,
             symbols.encode(steps),
         ]
@@ -172,12 +168,9 @@ class Vectors:
         count = len(self.places)
         flags = np.frombuffer(cursor.take(-(-count // 8)), np.uint8)
         exact = np.unpackbits(flags, count=count).astype(bool)
-        scales = None
-        if how.needs_scales:
-            found = np.frombuffer(cursor.take(4 * count), "<f4").astype(np.float32)
-            if not (np.isfinite(found) & (found >= 0)).all():
-                raise malformed(f"{name} has scales that are negative or not finite")
-            scales = found
+        scales = np.frombuffer(cursor.take(4 * count), "<f4").astype(np.float32)
+        if not (np.isfinite(scales) & (scales >= 0)).all():
+            raise malformed(f"{name} has scales that are negative or not finite")
         number = sum(p.stop - p.start for p, one in zip(self.places, exact, strict=True) if one)
         kept = np.frombuffer(cursor.take(4 * number), "<f4")
         grid = how.grid(scales, self._spread)

@@ -308,6 +308,22 @@ def test_changes_take_few_bytes():
     assert num_bytes(codec.encode(point(sent))) < 0.28 * raw
 
 
+def test_what_all_precisions_of_a_tensor_forget_takes_no_bytes_and_no_rounding():
+    sent = random_payload(1000)
+    codec = Compact(STEPS, (400, 600))
+    kept = np.repeat(np.array([0.99, 0.97], np.float32), (400, 600))
+    forgotten = Payload(Posterior(sent.posterior.mean, sent.posterior.known_precision * kept))
+    coded = codec.coded(forgotten, sent)
+    found = coded.decoded.posterior.known_precision
+    np.testing.assert_allclose(found, forgotten.posterior.known_precision, rtol=1e-6)
+    same = codec.encode(sent, sent)
+    assert coded.arrays["precision"].nbytes == same["precision"].nbytes
+    known = forgotten.posterior.known_precision.copy()
+    known[7] *= 4  # what one of them learned is told beside it
+    learned = codec.coded(Payload(Posterior(sent.posterior.mean, known)), sent).decoded
+    np.testing.assert_allclose(learned.posterior.known_precision, known, rtol=1e-6)
+
+
 # Making one.
 
 
@@ -345,7 +361,7 @@ def test_the_bytes_are_the_same_on_all_machines():
     codec = Compact(STEPS, (40,)).seeded(1, 2, 3)
     coded = codec.coded(reply, sent)
     assert digest(coded.decoded) == "d1eeb1136ff402bea6b0f6cf9fcc587c"
-    head = "02020000803f529630c42d513f0e"
+    head = "03020000803f529630c4596dc2a3"
     rest = "000000003e3a0e9015901b14c5e5a35b4304fe5affea377c3a8ca696f20fee534e19aa8c4b7c7658"
     more = "c3718aee42dcaddbdfbfcecf2a1809b7bc776c97dc638870b3cc978063013876e200000000"
     assert coded.arrays["mean"].tobytes().hex() == head + rest + more

@@ -138,7 +138,7 @@ def test_steps_of_precisions_that_are_none_are_named(step):
 def test_another_version_and_kind_are_named():
     data = CHANGE["mean"].tobytes()
     newer = forged("mean", bytes([9]) + data[1:])
-    assert refused({**CHANGE, "mean": newer}).text == "mean is coded in version 9, not 2"
+    assert refused({**CHANGE, "mean": newer}).text == "mean is coded in version 9, not 3"
     strange = forged("mean", data[:1] + bytes([77]) + data[2:])
     assert "of the kind 77" in refused({**CHANGE, "mean": strange}).text
 
@@ -168,14 +168,15 @@ def test_exact_numbers_that_are_none_are_named(numbers, kind):
 
 
 def test_ratios_beyond_float32_are_refused():
-    coded = symbols.encode(np.full(1000, 100_000, np.int32))
-    fault = refused(with_body("precision", b"\0" + coded))
+    def coded(step: int) -> bytes:
+        usual = np.ones(len(CODEC.sizes), "<f4")
+        return b"\0" + usual.tobytes() + symbols.encode(np.full(1000, step, np.int32))
+
+    fault = refused(with_body("precision", coded(100_000)))
     assert fault.text == "precision cannot be decoded: a ratio is beyond 125 octaves"
-    near = symbols.encode(np.full(1000, 499, np.int32))
-    assert refused(with_body("precision", b"\0" + near)).kind is FaultKind.NOT_FINITE
-    near = symbols.encode(np.full(1000, -499, np.int32))
+    assert refused(with_body("precision", coded(499))).kind is FaultKind.NOT_FINITE
     tiny = Payload(Posterior(np.zeros(1000), np.full(1000, 1e-30)), SENT.buffers, SENT.extras)
-    envelope = Envelope(Kind.CHANGE, b"\0" + near, step=0.25, reference=check_of(tiny))
+    envelope = Envelope(Kind.CHANGE, coded(-499), step=0.25, reference=check_of(tiny))
     arrays = {**CODEC.encode(tiny, tiny), "precision": envelope.seal("precision")}
     assert refused(arrays, tiny).kind is FaultKind.NOT_POSITIVE
 
