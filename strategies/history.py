@@ -52,7 +52,8 @@ OPPOSITION = 0.0  # a mean above it, and above the median by APART, is a reason 
 APART = 0.2
 INSISTENCE = 0.1  # above the median, or, where that is more, this many median deviations:
 DEVIATIONS = 2.5
-CLAIM = log(10)  # away from the median
+CLAIM = log(10)  # away from the median, or, where that is more, this many median deviations:
+CLAIM_DEVIATIONS = 6.0
 SLACK = 0.2  # of both, over the root of the number of returns
 
 
@@ -164,11 +165,13 @@ class History:
         means = {p: past.claims / past.replies for p, past in present.items() if past.replies}
         if len(means) < WITNESSES:
             return {}
-        usual = float(np.median(list(means.values())))
+        values = np.array(list(means.values()))
+        usual = float(np.median(values))
+        bound = max(CLAIM, CLAIM_DEVIATIONS * float(np.median(np.abs(values - usual))))
         found = {}
         for partition, mean in means.items():
             past = present[partition]
-            most = CLAIM + (past.allowances / past.replies if mean > usual else 0.0)
+            most = bound + (past.allowances / past.replies if mean > usual else 0.0)
             if abs(mean - usual) > most:
                 found[partition] = Doubt("claim of precision", abs(mean - usual), most)
         return found

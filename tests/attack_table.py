@@ -13,7 +13,9 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import sys
+import tempfile
 import time
 from itertools import product
 from pathlib import Path
@@ -38,7 +40,18 @@ SHORT = ["evaluation.every=0", "evaluation.clients_every=0", "evaluation.final_s
 def measured(
     experiment: str, strategy: str, words: list[str], part: str = "test"
 ) -> dict[str, Any]:
-    """What came of a run: scores by Monte Carlo where there are any, liars found, CPU seconds."""
+    """What came of a run: scores by Monte Carlo where there are any, liars found, CPU seconds.
+
+    What clients keep lies in a folder of this run's own, so that several can be made at once.
+    """
+    with (
+        tempfile.TemporaryDirectory() as place,
+        mock.patch.dict(os.environ, {"FEDIVON_STATE": place}),
+    ):
+        return _measured(experiment, strategy, words, part)
+
+
+def _measured(experiment: str, strategy: str, words: list[str], part: str) -> dict[str, Any]:
     settings = compose(settings_of, experiment, strategy, [*SHORT, *words])
     prepared = prepare(settings)
     strategy_ = method(strategy).strategy(settings, prepared.architecture)
