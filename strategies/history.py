@@ -19,6 +19,9 @@ So a client that lies is told from one whose data are unlike those of all others
 one round cannot do. At the start of training gradients may grow on their way down, for honest
 clients too: a round counts only if the median of its oppositions is clearly negative. Vectors are
 kept as sketches (strategies/sketch.py), in which cosines are right to about 0.02.
+
+A client with a dual pushes one way until its dual has made up for it, and its precision is that of
+its own data: insistence is no reason for doubt there, and claims may differ by more.
 """
 
 from __future__ import annotations
@@ -54,6 +57,7 @@ INSISTENCE = 0.1  # above the median, or, where that is more, this many median d
 DEVIATIONS = 2.5
 CLAIM = log(10)  # away from the median, or, where that is more, this many median deviations:
 CLAIM_DEVIATIONS = 6.0
+COUPLED_CLAIM = log(100)  # in place of CLAIM
 SLACK = 0.2  # of both, over the root of the number of returns
 
 
@@ -146,11 +150,12 @@ class History:
             )
         return History(now)
 
-    def doubts(self) -> dict[int, Doubt]:
-        """Return who is in doubt, and why."""
+    def doubts(self, *, coupled: bool = False) -> dict[int, Doubt]:
+        """Return who is in doubt, and why; `coupled`: clients have duals or controls."""
         present = self._present
         found = doubts({p: past.portrait for p, past in present.items()})
-        return found | self._of_claims(present) | self._of_answers(present)
+        claims = self._of_claims(present, COUPLED_CLAIM if coupled else CLAIM)
+        return found | claims | self._of_answers(present, insist=not coupled)
 
     def discontented(self) -> frozenset[int]:
         """Return whom the model suits less and less."""
@@ -161,13 +166,13 @@ class History:
         return {p: past for p, past in self.clients.items() if not past.left_out}
 
     @staticmethod
-    def _of_claims(present: Mapping[int, Past]) -> dict[int, Doubt]:
+    def _of_claims(present: Mapping[int, Past], least: float) -> dict[int, Doubt]:
         means = {p: past.claims / past.replies for p, past in present.items() if past.replies}
         if len(means) < WITNESSES:
             return {}
         values = np.array(list(means.values()))
         usual = float(np.median(values))
-        bound = max(CLAIM, CLAIM_DEVIATIONS * float(np.median(np.abs(values - usual))))
+        bound = max(least, CLAIM_DEVIATIONS * float(np.median(np.abs(values - usual))))
         found = {}
         for partition, mean in means.items():
             past = present[partition]
@@ -177,7 +182,7 @@ class History:
         return found
 
     @staticmethod
-    def _of_answers(present: Mapping[int, Past]) -> dict[int, Doubt]:
+    def _of_answers(present: Mapping[int, Past], *, insist: bool) -> dict[int, Doubt]:
         means = {
             p: Return(past.opposition / past.returns, past.insistence / past.returns)
             for p, past in present.items()
@@ -200,7 +205,7 @@ class History:
             insistence = usual_insistence + apart + slack
             if mean.opposition > opposition:
                 found[partition] = Doubt("opposition", mean.opposition, opposition)
-            elif mean.insistence > insistence:
+            elif insist and mean.insistence > insistence:
                 found[partition] = Doubt("insistence", mean.insistence, insistence)
         return found
 

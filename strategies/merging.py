@@ -16,7 +16,7 @@ from fedivon_app.strategies.history import History
 from fedivon_app.strategies.robust_merge import Vetted
 from fedivon_app.strategies.roll_call import RollCall
 from fedivon_app.strategies.standing import Standing
-from fedivon_app.strategies.trial import at_hand, harmless
+from fedivon_app.strategies.trial import COUPLED, at_hand, harmless
 from fedivon_app.strategies.vetting import Screened, Vetting
 
 Trial = Callable[[Payload], float]  # the loss of a model on examples of the server's own
@@ -147,7 +147,8 @@ class Merging:
             merged = self._merge(server_round, some, standing)
             return trial(Payload(merged.posterior, self._buffers(some, standing)))
 
-        return vetted.only(harmless(len(vetted.replies), loss))
+        least = COUPLED if self._strategy.takes_replies_whole else 0.0
+        return vetted.only(harmless(len(vetted.replies), loss, least=least))
 
     def _buffers(self, kept: Vetted, standing: Standing) -> np.ndarray | None:
         if self._downlink.received(standing.payload).buffers is None:

@@ -18,11 +18,16 @@ from fedivon_app.strategies.base import Reply
 
 HELD = 1 << 26  # bytes of a round's replies that are held in memory at most
 
+COUPLED = 0.05  # of the loss: who is left out wrongly has made a step of its dual for nothing
+
 Loss = Callable[[Sequence[int]], float]  # of the merge of some replies, by their places
 
 
-def harmless(count: int, loss: Loss) -> list[int]:
-    """Return the places of the replies, of so many, that do no harm among each other."""
+def harmless(count: int, loss: Loss, *, least: float = 0.0) -> list[int]:
+    """Return the places of the replies, of so many, that do no harm among each other.
+
+    What the loss falls by without a reply has to be more than this share of it.
+    """
     kept = list(range(count))
     if count == 1:
         return kept
@@ -30,7 +35,7 @@ def harmless(count: int, loss: Loss) -> list[int]:
     while len(kept) > (count + 1) // 2:
         without = {one: loss([other for other in kept if other != one]) for one in kept}
         worst = min(kept, key=without.__getitem__)
-        if not without[worst] < now:
+        if not without[worst] < (1 - least) * now:
             break
         kept.remove(worst)
         now = without[worst]

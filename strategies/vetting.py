@@ -91,7 +91,7 @@ class Vetting:
             bounded = {}
         if self._sketch is not None:
             history = self._seen(number, kept, sent.posterior, history, self._sketch)
-            doubts = history.doubts()
+            doubts = history.doubts(coupled=self.strategy.takes_replies_whole)
             gone = history.left_out
             for reply in kept:
                 if reply.partition in doubts:
@@ -148,7 +148,9 @@ class Vetting:
         rate = self.settings.client.rate_in(number, self.settings.rounds)
         changes = {r.partition: sketch(r.posterior.mean - sent.mean) / rate for r in replies}
         after = history.seen(changes, sketch(sent.mean), _claims(replies, sent))
-        doubted = frozenset(after.doubts()) & frozenset(changes)
+        doubted = frozenset(after.doubts(coupled=self.strategy.takes_replies_whole)) & frozenset(
+            changes
+        )
         return after.judged(doubted, number, self.settings.server.leave_out_after)
 
 

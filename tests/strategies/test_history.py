@@ -63,6 +63,7 @@ def test_who_pushes_one_way_whatever_happens_is_in_doubt():
     doubts = history.doubts()
     assert set(doubts) == set(LIARS)
     assert {doubt.what for doubt in doubts.values()} == {"insistence"}
+    assert history.doubts(coupled=True) == {}  # a dual makes up for it in the end
 
 
 @settings(deadline=None, max_examples=10)
@@ -80,6 +81,15 @@ def test_a_claim_of_precision_far_from_all_others_is_doubted_at_once():
         (4, 5), "claim of precision"
     )
     assert "its claim of precision over the run is 6.90, and at most 2.30" in str(doubts[4])
+
+
+def test_claims_are_held_against_what_clients_differ_by():
+    spread = {k: Claim(1.5 * k) for k in range(CLIENTS)}
+    assert answers(None, rounds=1, liars=(), claims=spread).doubts() == {}
+    wide = dict.fromkeys(range(CLIENTS), Claim(0.1)) | {4: Claim(7.0), 5: Claim(4.0)}
+    history = answers(None, rounds=1, liars=(), claims=wide)
+    assert set(history.doubts()) == {4, 5}
+    assert set(history.doubts(coupled=True)) == {4}
 
 
 def test_who_is_in_doubt_too_often_is_left_out():

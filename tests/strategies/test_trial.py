@@ -29,6 +29,13 @@ def test_two_that_pull_the_same_way_are_left_out_one_after_the_other():
     assert harmless(6, distance([1, -1, 2, -2, 60, 50])) == [0, 1, 2, 3]
 
 
+def test_little_harm_is_borne_where_it_costs_more_to_be_left_out():
+    points = [1, 1, 1, 1, 2]  # the loss is 1.2 with the last and 1.0 without
+    assert harmless(5, distance(points)) == [0, 1, 2, 3]
+    assert harmless(5, distance(points), least=0.1) == [0, 1, 2, 3]
+    assert harmless(5, distance(points), least=0.2) == [0, 1, 2, 3, 4]
+
+
 def test_who_is_far_away_stays_where_the_others_need_it():
     """Alone it would be the worst of all, and without it the merge would be."""
     assert harmless(3, distance([-1, -1, 2])) == [0, 1, 2]
