@@ -11,17 +11,18 @@ D x_k. Of each return two cosines are noted, and their means over a run's return
   one way whatever happens is not. As long as a model is far from what all want, all insist: so it
   is held against the median of all clients.
 
-Besides, the claims are noted: the mean of log(s_k / s) over the weights, s being the precision that
-was sent. That is held against the median of all clients, in both directions and from the first
-reply on; who has c times the median's data may claim c times as much, and need not.
+Besides, the claims are noted: the mean of log s_k over the weights, less the median of the round's
+clients. That is held against the median of all clients and what most of them are away from it, in
+both directions and from the first reply on; who has c times the median's data may claim c times as
+much, and need not.
 
 So a client that lies is told from one whose data are unlike those of all others, which a look at
 one round cannot do. At the start of training gradients may grow on their way down, for honest
 clients too: a round counts only if the median of its oppositions is clearly negative. Vectors are
 kept as sketches (strategies/sketch.py), in which cosines are right to about 0.02.
 
-A client with a dual pushes one way until its dual has made up for it, and its precision is that of
-its own data: insistence is no reason for doubt there, and claims may differ by more.
+A client with a dual pushes one way until its dual has made up for it: insistence is no reason for
+doubt there.
 """
 
 from __future__ import annotations
@@ -57,7 +58,6 @@ INSISTENCE = 0.1  # above the median, or, where that is more, this many median d
 DEVIATIONS = 2.5
 CLAIM = log(10)  # away from the median, or, where that is more, this many median deviations:
 CLAIM_DEVIATIONS = 6.0
-COUPLED_CLAIM = log(100)  # in place of CLAIM
 SLACK = 0.2  # of both, over the root of the number of returns
 
 
@@ -154,8 +154,7 @@ class History:
         """Return who is in doubt, and why; `coupled`: clients have duals or controls."""
         present = self._present
         found = doubts({p: past.portrait for p, past in present.items()})
-        claims = self._of_claims(present, COUPLED_CLAIM if coupled else CLAIM)
-        return found | claims | self._of_answers(present, insist=not coupled)
+        return found | self._of_claims(present) | self._of_answers(present, insist=not coupled)
 
     def discontented(self) -> frozenset[int]:
         """Return whom the model suits less and less."""
@@ -166,13 +165,13 @@ class History:
         return {p: past for p, past in self.clients.items() if not past.left_out}
 
     @staticmethod
-    def _of_claims(present: Mapping[int, Past], least: float) -> dict[int, Doubt]:
+    def _of_claims(present: Mapping[int, Past]) -> dict[int, Doubt]:
         means = {p: past.claims / past.replies for p, past in present.items() if past.replies}
         if len(means) < WITNESSES:
             return {}
         values = np.array(list(means.values()))
         usual = float(np.median(values))
-        bound = max(least, CLAIM_DEVIATIONS * float(np.median(np.abs(values - usual))))
+        bound = max(CLAIM, CLAIM_DEVIATIONS * float(np.median(np.abs(values - usual))))
         found = {}
         for partition, mean in means.items():
             past = present[partition]

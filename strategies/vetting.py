@@ -155,15 +155,20 @@ class Vetting:
 
 
 def _claims(replies: Sequence[Reply], sent: Posterior) -> dict[int, Claim]:
-    """Return how much more precise each client says to be than what was sent."""
+    """Return how much more precise each client says to be than what is usual in this round.
+
+    A first round's precisions may be many times the prior's, and a later one's are next to those
+    that were sent: so clients are held against those who were sent the same.
+    """
     if sent.precision is None or not replies:
         return {}
-    before = float(np.log(diagonal(sent)).mean())
-    usual = float(np.median([reply.num_examples for reply in replies]))
+    told = {reply.partition: float(np.log(diagonal(reply.posterior)).mean()) for reply in replies}
+    usual = float(np.median(list(told.values())))
+    size = float(np.median([reply.num_examples for reply in replies]))
     return {
         reply.partition: Claim(
-            value=float(np.log(diagonal(reply.posterior)).mean()) - before,
-            allowance=max(0.0, log(reply.num_examples / usual)),
+            value=told[reply.partition] - usual,
+            allowance=max(0.0, log(reply.num_examples / size)),
         )
         for reply in replies
     }

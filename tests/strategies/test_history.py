@@ -89,7 +89,6 @@ def test_claims_are_held_against_what_clients_differ_by():
     wide = dict.fromkeys(range(CLIENTS), Claim(0.1)) | {4: Claim(7.0), 5: Claim(4.0)}
     history = answers(None, rounds=1, liars=(), claims=wide)
     assert set(history.doubts()) == {4, 5}
-    assert set(history.doubts(coupled=True)) == {4}
 
 
 def test_who_is_in_doubt_too_often_is_left_out():
