@@ -16,7 +16,7 @@ from fedivon_app.strategies.history import History
 from fedivon_app.strategies.robust_merge import Vetted
 from fedivon_app.strategies.roll_call import RollCall
 from fedivon_app.strategies.standing import Standing
-from fedivon_app.strategies.trial import COUPLED, at_hand, harmless
+from fedivon_app.strategies.trial import COUPLED, STEP, at_hand, downhill, harmless
 from fedivon_app.strategies.vetting import Screened, Vetting
 
 Trial = Callable[[Payload], float]  # the loss of a model on examples of the server's own
@@ -139,16 +139,33 @@ class Merging:
         )
 
     def _tried(self, server_round: int, vetted: Vetted, standing: Standing, trial: Trial) -> Vetted:
-        """Return the replies that do no harm to each other's merge."""
+        """Return the replies that lead downhill and do no harm to each other's merge."""
         vetted = replace(vetted, replies=at_hand(vetted.replies))
+        staying = (len(vetted.replies) + 1) // 2
+        coupled = self._strategy.takes_replies_whole
+        if not coupled:
+            vetted = vetted.only(downhill(self._rises(vetted, standing, trial)))
 
         def loss(places: Sequence[int]) -> float:
             some = vetted.only(places)
             merged = self._merge(server_round, some, standing)
             return trial(Payload(merged.posterior, self._buffers(some, standing)))
 
-        least = COUPLED if self._strategy.takes_replies_whole else 0.0
-        return vetted.only(harmless(len(vetted.replies), loss, least=least))
+        least = COUPLED if coupled else 0.0
+        kept = harmless(len(vetted.replies), loss, least=least, staying=staying)
+        return vetted.only(kept)
+
+    def _rises(self, vetted: Vetted, standing: Standing, trial: Trial) -> list[float]:
+        """Return what the loss of the server's model rises by with a step along each change."""
+        sent = self._downlink.received(standing.payload)
+        mean = sent.posterior.mean
+
+        def after(step: np.ndarray) -> float:
+            return trial(replace(sent, posterior=replace(sent.posterior, mean=mean + step)))
+
+        before = trial(sent)
+        changes = (reply.posterior.mean - mean for reply in vetted.replies)
+        return [after(np.float32(STEP) * change) - before for change in changes]
 
     def _buffers(self, kept: Vetted, standing: Standing) -> np.ndarray | None:
         if self._downlink.received(standing.payload).buffers is None:

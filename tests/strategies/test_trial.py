@@ -11,7 +11,7 @@ from fedivon_app.core.codec import Payload
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.strategies import trial
 from fedivon_app.strategies.base import Reply
-from fedivon_app.strategies.trial import at_hand, harmless
+from fedivon_app.strategies.trial import at_hand, downhill, harmless
 
 values = st.lists(st.floats(-5, 5), min_size=1, max_size=9)
 
@@ -19,6 +19,17 @@ values = st.lists(st.floats(-5, 5), min_size=1, max_size=9)
 def distance(points, target=0.0):
     """The loss is how far the average of the points is from where it should be."""
     return lambda places: abs(float(np.mean([points[place] for place in places])) - target)
+
+
+def test_who_leads_uphill_is_left_out_but_no_more_than_half():
+    assert downhill([-1.0, 0.5, 0.0, -2.0]) == [0, 2, 3]
+    assert downhill([1.0, 3.0, 2.0, 0.5]) == [0, 3]
+    assert downhill([1.0]) == [0] and downhill([]) == []
+
+
+def test_so_many_stay_as_are_asked_for():
+    assert len(harmless(6, lambda places: float(len(places)), staying=5)) == 5
+    assert harmless(3, lambda places: 1 / 0, staying=3) == [0, 1, 2]
 
 
 def test_one_that_pulls_the_merge_away_is_left_out():
