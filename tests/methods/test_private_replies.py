@@ -3,6 +3,7 @@
 import pytest
 
 from fedivon_app.methods import METHODS
+from tests.clients.test_private import SENT
 from tests.methods.test_coupled import run
 from tests.methods.test_secure import SMALL, Losing
 
@@ -31,20 +32,8 @@ def test_nothing_but_these_fields_leaves_the_clients_of_a_private_method(name, t
     assert [record["merged"] for record in records] == [True, True]
     asked = {what for what, *_ in grid.seen}
     assert asked == {"query", "train"}
-    sent = {
-        "query": {
-            "properties": {
-                "partition-id",
-                "name",
-                "num-train",  # noisy
-                "num-test",  # 0
-                "shape",
-                "num-classes",
-                "frozen",
-            }
-        },
-        "train": {"posterior": ARRAYS[name], "metrics": {"num-examples", "epsilon", "noise"}},
-    }
+    train = {"posterior": ARRAYS[name], "metrics": {"num-examples", "epsilon", "noise"}}
+    sent = {"query": SENT["query"], "train": train}
     for what, _, _, reply in grid.seen:
         assert {part: set(record) for part, record in reply.content.items()} == sent[what]
         if what == "query":
