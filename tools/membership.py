@@ -29,7 +29,6 @@ from torch.nn.functional import cross_entropy
 
 from fedivon_app.clients.task import ClientReply
 from fedivon_app.core.codec import Payload
-from fedivon_app.core.flat import Flat
 from fedivon_app.core.instructions import Instructions
 from fedivon_app.core.metrics import auroc
 from fedivon_app.core.settings import AnySettings
@@ -42,12 +41,13 @@ from fedivon_app.strategies.aggregation import aggregate
 
 
 @torch.no_grad()
-def losses(flat: Flat, payload: Payload, x: np.ndarray, y: np.ndarray, scaling: str) -> np.ndarray:
+def losses(trained: Trained, payload: Payload, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Return the loss of each example at the mean of a posterior."""
+    flat, data = trained.flat, trained.settings.data
     flat.load(payload.posterior.mean)
     flat.load_buffers(payload.buffers)
     flat.module.eval()
-    inputs, labels = tensors(x, y, scaling, flat.vector.device)
+    inputs, labels = tensors(x, y, data.scaling, flat.vector.device, data.standard)
     return cross_entropy(flat.module(inputs), labels, reduction="none").cpu().numpy()
 
 
@@ -107,12 +107,11 @@ def main() -> None:
     parser.add_argument("--sites", type=int, default=10)
     options = parser.parse_args()
     run = Run.open(options.run)
-    settings = run.settings
-    flat = Trained.open(run).flat
+    trained = Trained.open(run)
+    settings = trained.settings  # with what inputs were standardised by
     final = checkpoint_of(run, "last").payload  # as clients get it
     divided = division(settings.data, settings.data.clients, settings.seed)
     source = divided.source
-    scaling = settings.data.scaling
     replies = replies_of(settings, final, epochs=options.epochs, count=options.sites)
     own = divided.split.train[0]
     after = f"{options.epochs} epochs"
@@ -134,10 +133,10 @@ def main() -> None:
             (source.x_train[inside], source.y_train[inside]),
             (source.x_test[outside], source.y_test[outside]),
         ]
-        now = [losses(flat, payload, x, y, scaling) for x, y in examples]
+        now = [losses(trained, payload, x, y) for x, y in examples]
         told = {"loss": now}
         if is_later:
-            before = [losses(flat, final, x, y, scaling) for x, y in examples]
+            before = [losses(trained, final, x, y) for x, y in examples]
             told["fall of the loss"] = [new - old for new, old in zip(now, before, strict=True)]
         for by, (members, others) in told.items():
             print(

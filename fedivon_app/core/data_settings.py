@@ -61,7 +61,8 @@ class DataSettings(Section):
     )
     standard: Standard | None = Field(
         None,
-        description="these means and deviations, where they are known; none: the clients are "
+        description="these means and deviations, where they are known: of every feature or, of "
+        "pictures, of every channel, with pixels from 0 to 1; none: the clients of a table are "
         "asked for sums before round 1",
     )
     root: str | None = Field(

@@ -20,7 +20,7 @@ FLAT = 1e-12  # a variance below this share of the mean square is that of a colu
 
 
 class Standard(BaseModel):
-    """The mean and the deviation of every feature.
+    """The mean and the deviation of every feature, or of every channel of pictures.
 
     A regression has those of its target too, `target_mean` and `target_deviation`, and of features
     none where these are taken as they are.
@@ -41,7 +41,25 @@ class Standard(BaseModel):
             raise ValueError("a deviation must be above 0")
         return self
 
-    def apply(self, rows: np.ndarray) -> np.ndarray:
+    def apply(self, inputs: np.ndarray) -> np.ndarray:
+        """Return inputs standardised, as a network takes them: rows of features, or pictures."""
+        return self._rows(inputs) if inputs.ndim < 3 else self._pictures(inputs)
+
+    def _pictures(self, pictures: np.ndarray) -> np.ndarray:
+        """Return (N, H, W) or (N, H, W, C) as (N, C, H, W); bytes are taken as 0 to 1."""
+        whole = pictures[..., np.newaxis] if pictures.ndim == 3 else pictures
+        if (channels := whole.shape[-1]) != len(self.mean):
+            raise DataError(
+                f"pictures of {channels} channels cannot be standardised: mean and deviation are "
+                f"known of {len(self.mean)}."
+            )
+        floats = np.array(np.moveaxis(whole, -1, 1), dtype=np.float32, order="C")
+        unit = 255 if whole.dtype == np.uint8 else 1
+        floats -= _by_channel(self.mean) * unit
+        floats /= _by_channel(self.deviation) * unit
+        return floats
+
+    def _rows(self, rows: np.ndarray) -> np.ndarray:
         """Return rows of features, (N, D), standardised; a missing value becomes the mean, 0."""
         if rows.shape[1:] != (len(self.mean),):
             raise DataError(
@@ -142,3 +160,7 @@ class ColumnSums:
         return standard.model_copy(
             update={"target_mean": float(mean[size]), "target_deviation": float(deviation[size])}
         )
+
+
+def _by_channel(values: tuple[float, ...]) -> np.ndarray:
+    return np.array(values, np.float32).reshape(-1, 1, 1)

@@ -25,6 +25,7 @@ def policy_findings(node: Mapping[str, Any]) -> Iterator[Finding]:
         return
     for line in limits:
         yield ok("policy", line)
+    yield from _of_sums(node)
     if trust is None:
         yield warning(
             "policy",
@@ -40,3 +41,25 @@ def policy_findings(node: Mapping[str, Any]) -> Iterator[Finding]:
         data = counted(len(spent), "data set")
         yield ok("ledger", f"{data}; of the most used one, epsilon {max(spent):.3g} is spent")
     yield ok("audit log", str(audit_path(node)))
+
+
+def _of_sums(node: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield on which conditions the site takes part in secure sums, if it names any."""
+    from fedivon_app.secure_client import conditions_of
+
+    if not {"smallest-cohort", "signing-key", "site-keys"} & set(node):
+        return
+    try:
+        conditions = conditions_of(node)
+    except SettingsError as error:
+        remedy = "set it right: until then the site takes part in none"
+        yield failure("secure sums", str(error), remedy)
+        return
+    said = f"over at least {conditions.smallest_cohort} sites"
+    if conditions.verifiers is not None:
+        said += f", all of them with one of {counted(len(conditions.verifiers), 'known key')}"
+    if conditions.signer is not None:
+        said += "; its keys of each round are signed"
+    if "smallest-cohort" in node:
+        said += "; nothing is sent in the open"
+    yield ok("secure sums", said)

@@ -7,6 +7,7 @@ symbols are coded.
 from __future__ import annotations
 
 from fedivon_app.core.settings import AnySettings
+from fedivon_app.datasets.loading import is_standardised
 
 _ATTACKS = ("core.trigger", "strategies.attacks")
 _COMPACT_WIRE = (
@@ -33,11 +34,13 @@ _PRIVACY = (
     "core.privacy",
     "core.secure_random",
 )
+_STANDARDS = ("core.standardise",)
 _SECURE_SUMS = ("core.secure.columns", "core.secure.fixed_point")
 
 
 def asleep(settings: AnySettings) -> frozenset[str]:
     """Return the modules of which no function is called in a run with these settings."""
+    asked = settings.task == "regression" or settings.client.class_weights == "balanced"
     defended = settings.merge.robust != "none" or settings.keeps_history
     on = {
         _ATTACKS: settings.attack.kind != "none",
@@ -48,6 +51,7 @@ def asleep(settings: AnySettings) -> frozenset[str]:
         _PRETRAINING: settings.pretraining.fraction > 0,
         _PRIVACY: settings.privacy.is_private,
         _SECURE_SUMS: settings.privacy.secure_aggregation,
+        _STANDARDS: asked or settings.data.standard is not None or is_standardised(settings.data),
     }
     off = [modules for modules, used in on.items() if not used]
     return frozenset(f"fedivon_app.{module}" for modules in off for module in modules)

@@ -87,19 +87,23 @@ class Scaled(nn.Module):
 
 
 class Standardised(nn.Module):
-    """Rows of a table, (N, D), as a network takes them; see core/standardise.py."""
+    """Rows of a table, (N, D), or pictures, (N, C, H, W), as a network takes them.
+
+    See core/standardise.py; `dimensions` is 1 for rows and 3 for pictures.
+    """
 
     mean: Tensor
     deviation: Tensor
 
-    def __init__(self, standard: Standard):
+    def __init__(self, standard: Standard, dimensions: int):
         super().__init__()
-        self.register_buffer("mean", torch.tensor(standard.mean, dtype=torch.float64))
-        self.register_buffer("deviation", torch.tensor(standard.deviation, dtype=torch.float64))
+        for name, values in (("mean", standard.mean), ("deviation", standard.deviation)):
+            vector = torch.tensor(values, dtype=torch.float64)
+            self.register_buffer(name, vector.reshape(-1, *[1] * (dimensions - 1)))
 
-    def forward(self, rows: Tensor) -> Tensor:
-        """Return the rows in units of deviation from the mean, which stands for missing values."""
-        centred = (rows.double() - self.mean) / self.deviation
+    def forward(self, x: Tensor) -> Tensor:
+        """Return inputs in units of deviation from the mean, which stands for missing values."""
+        centred = (x.double() - self.mean) / self.deviation
         return torch.where(centred.isnan(), 0.0, centred).float()
 
 
@@ -176,17 +180,18 @@ def ensemble(trained: Trained, samples: int = 0, *, bytes_in: bool = False) -> E
 def _scaled(trained: Trained, *, bytes_in: bool) -> nn.Module | None:
     """What is done with inputs before the network, where the graph does it by itself."""
     data = trained.settings.data
-    if bytes_in:
-        return Scaled(data.scaling)
-    if data.standard is not None and standardises(trained):
-        return Standardised(data.standard)
-    return None
+    standard = data.standard
+    known = standard is not None and bool(standard.mean)
+    steps: list[nn.Module] = [Scaled(data.scaling)] if bytes_in else []
+    if standard is not None and known and (bytes_in or standardises(trained)):
+        steps.append(Standardised(standard, len(trained.shape)))
+    return nn.Sequential(*steps) if steps else None
 
 
 def standardises(trained: Trained) -> bool:
     """Tell whether the module standardises the rows of numbers that it takes."""
     standard = trained.settings.data.standard
-    return standard is not None and bool(standard.mean)
+    return standard is not None and bool(standard.mean) and len(trained.shape) == 1
 
 
 def _network(trained: Trained, weights: np.ndarray) -> nn.Module:

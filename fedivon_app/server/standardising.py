@@ -89,17 +89,35 @@ def agree(
 
 def check_standardising(settings: AnySettings, shape: tuple[int, ...]) -> None:
     """Raise a SettingsError if inputs of this shape are to be standardised and cannot be."""
+    standard = settings.data.standard
+    if standard is not None and standard.mean:
+        _check_known(standard, settings.data.scaling, shape)
     if not is_standardised(settings.data):
         return
-    if len(shape) != 1:
+    if len(shape) != 1 and standard is None:
         raise SettingsError(
             f"data.standardise is for tables, and inputs have shape {shape}: pictures are scaled "
-            "by data.scaling"
+            "by data.scaling, or by a mean and a deviation for each channel in data.standard"
         )
-    if settings.privacy.is_private and settings.data.standard is None:
+    if settings.privacy.is_private and standard is None:
         raise SettingsError(
             "privacy.epsilon is set, and sums of the columns have no noise: give means and "
             "deviations by data.standard, or leave inputs as they are (data.standardise=false)"
+        )
+
+
+def _check_known(standard: Standard, scaling: str, shape: tuple[int, ...]) -> None:
+    """Complain of means and deviations that are not those of inputs of this shape."""
+    of = "features" if len(shape) == 1 else "channels"
+    if len(standard.mean) != shape[-1]:
+        raise SettingsError(
+            f"data.standard has {len(standard.mean)} means, and inputs of shape {shape} have "
+            f"{shape[-1]} {of}: give one for each"
+        )
+    if len(shape) > 1 and scaling != "unit":
+        raise SettingsError(
+            f"data.standard is that of pixels from 0 to 1, and data.scaling is {scaling}: leave "
+            "one of the two out"
         )
 
 

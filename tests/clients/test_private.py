@@ -16,6 +16,7 @@ from fedivon_app.core.ledger import Ledger, Limit
 from fedivon_app.core.privacy import PrivateSteps, planned_rounds
 from fedivon_app.core.sampling import sampled
 from fedivon_app.methods import METHODS, settings_of
+from fedivon_app.strategies.messages import COLUMN_SUMS
 from tests.clients.helpers import Asked, client_of, first_payload, instructions, part_of
 
 PRIVATE = [name for name, method in METHODS.items() if method.private]
@@ -172,6 +173,11 @@ def test_the_size_that_leaves_is_noisy_and_always_the_same(tmp_path):
 def test_a_private_client_scores_nothing(tmp_path):
     with pytest.raises(Refused, match="does not score"):
         answer("evaluate", tmp_path)
+
+
+def test_a_private_client_tells_no_sums_of_its_columns(tmp_path):
+    with pytest.raises(Refused, match="the sums of its columns would have no noise"):
+        answer("query", tmp_path, ask=COLUMN_SUMS)
 
 
 def test_the_text_of_an_error_stays_at_the_site(tmp_path):

@@ -8,6 +8,7 @@ from hypothesis.extra.numpy import arrays
 
 from fedivon_app.core.errors import DataError
 from fedivon_app.core.standardise import ColumnSums, Standard
+from fedivon_app.datasets.scaling import inputs
 
 ROWS = arrays(np.float64, (12, 3), elements=st.floats(-1e4, 1e4, width=32) | st.just(float("nan")))
 
@@ -56,7 +57,27 @@ def test_a_column_of_which_nothing_is_learned_is_named(column, why):
         sums.standard(["a"], np.array([True]))
 
 
+@pytest.mark.parametrize("channels", [0, 1, 3])
+def test_pictures_are_standardised_by_channel(channels):
+    """Bytes as 0 to 1, floats as they are; channels come first, as a network takes them."""
+    shape = (5, 4, 6, channels) if channels else (5, 4, 6)
+    pictures = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+    mean, deviation = [0.3, 0.5, 0.7][: channels or 1], [0.2, 1.0, 4.0][: channels or 1]
+    standard = Standard(mean=tuple(mean), deviation=tuple(deviation))
+    found = standard.apply(pictures)
+    assert found.dtype == np.float32 and found.shape == (5, channels or 1, 4, 6)
+    wanted = (pictures.reshape(5, 4, 6, -1) / 255 - mean) / deviation
+    np.testing.assert_allclose(found, wanted.transpose(0, 3, 1, 2), rtol=1e-5, atol=1e-6)
+    floats = (pictures / 255).astype(np.float32)
+    np.testing.assert_allclose(standard.apply(floats), found, rtol=1e-5, atol=1e-6)
+    if channels == 1:
+        at_once = inputs(pictures, "unit", standard).numpy()
+        np.testing.assert_array_equal(at_once, found)
+
+
 def test_a_standard_that_does_not_fit_is_refused():
+    with pytest.raises(DataError, match="pictures of 3 channels .* known of 1"):
+        Standard(mean=(0.0,), deviation=(1.0,)).apply(np.zeros((2, 4, 4, 3), np.uint8))
     with pytest.raises(DataError, match="known of 2 features"):
         Standard(mean=(0.0, 0.0), deviation=(1.0, 1.0)).apply(np.zeros((4, 3)))
     with pytest.raises(ValueError, match="above 0"):

@@ -23,6 +23,7 @@ SWITCHES = {
     "datasets.noise": ["data.label_noise=0.2"],
     "server.pretraining": ["pretraining.fraction=0.1", "pretraining.epochs=1"],
     "core.accountant": ["privacy.epsilon=4", *UNSCORED],
+    "core.standardise": ["data.standard={mean: [0.3], deviation: [1.0]}"],
     "core.secure.fixed_point": ["privacy.secure_aggregation=true", *UNSCORED],
 }
 

@@ -80,6 +80,22 @@ def test_a_graph_that_takes_bytes_scales_them_as_in_training(tmp_path):
     assert list(outputs) == ["probabilities"] and facts["input"].startswith("bytes")
 
 
+def test_a_graph_that_takes_bytes_standardises_them_by_channel(tmp_path):
+    pictures = load("digits").x_test[:6].reshape(6, 8, 8, 1)
+    trained = trained_model(sets=["data.standard={mean: [0.3], deviation: [0.35]}"])
+    inputs = trained.inputs(pictures)
+    expected = trained.predict(inputs, 0, 0).mean
+    assert np.abs(expected - trained_model().predict(inputs * 0, 0, 0).mean).max() > 1e-3
+    np.testing.assert_allclose(
+        ensemble(trained, bytes_in=True)(torch.tensor(pictures)), expected, atol=2e-6
+    )
+    np.testing.assert_allclose(ensemble(trained)(inputs), expected, atol=2e-6)
+    pytest.importorskip("onnxruntime")
+    done = export(trained, "onnx", tmp_path / "c.onnx", bytes_in=True)
+    outputs, _ = by_onnxruntime(done.path, pictures)
+    np.testing.assert_allclose(outputs["probabilities"], expected, atol=2e-6)
+
+
 def test_a_graph_that_takes_rows_standardises_them_as_in_training(tmp_path):
     standard = "data.standard={mean: [5.0, 0.0, -1.0], deviation: [2.0, 1.0, 100.0]}"
     trained = trained_model(shape=(3,), sets=[standard])

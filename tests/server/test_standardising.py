@@ -204,6 +204,25 @@ def test_arrays_are_standardised_where_it_is_asked_for(tmp_path, monkeypatch):
     run = made(tmp_path / "runs", words, InProcess(3))
     np.testing.assert_allclose(facts(run)["standard"]["mean"], x[:90].mean(axis=0), rtol=1e-5)
     assert list(run.metrics())[-1]["gm"]["test"]["mean"]["accuracy"] > 0.9
-    with pytest.raises(RunError, match="data.standardise is for tables"):
+    with pytest.raises(RunError, match="data.standardise is for tables.*for each channel"):
         words = ["data.source=digits", "data.clients=3", "data.standardise=true"]
         made(tmp_path / "more", words, InProcess(3))
+
+
+def test_pictures_are_standardised_by_what_is_known_of_their_channels(tmp_path, monkeypatch):
+    """In every place alike: where clients learn, and where the server scores."""
+    monkeypatch.setattr(server_app, "write_report", lambda run: None)
+    known = "data.standard={mean: [0.3], deviation: [0.5]}"
+    words = ["data.source=digits", "data.clients=3", "evaluation.clients_every=0", known]
+    grid = InProcess(3)
+    run = made(tmp_path / "runs", words, grid)
+    assert facts(run)["standard"]["mean"] == [0.3]
+    assert list(run.metrics())[-1]["gm"]["test"]["mean"]["accuracy"] > 0.5
+    (pixels,) = Trained.open(run).inputs(np.full((1, 8, 8), 255, np.uint8)).unique().tolist()
+    assert pixels == pytest.approx(1.4)
+    for more, why in (
+        (["data.standard={mean: [0.3, 0.3], deviation: [1.0, 1.0]}"], "2 means.*1 channels"),
+        ([known, "data.scaling=signed"], "pixels from 0 to 1, and data.scaling is signed"),
+    ):
+        with pytest.raises(RunError, match=why):
+            made(tmp_path / "more", [*words[:3], *more], InProcess(3))

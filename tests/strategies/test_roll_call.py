@@ -52,6 +52,22 @@ def test_missing_nodes_are_waited_for_then_named():
         start(fedivon(clients_per_round=3), Nodes(2, good))
 
 
+def test_a_private_run_says_at_its_start_who_has_too_few_examples(caplog):
+    private = {"privacy": {"epsilon": 4}, "evaluation": {"clients_every": 0}}
+    sizes = {0: {"num-train": 999, "name": "Trier"}, 1: {"num-train": 1000}}
+    start(fedivon(**private), Nodes(2, good, properties=sizes))
+    (said,) = (text for text in caplog.messages if "hardly of use" in text)
+    assert "fewer than 1000 examples a client" in said
+    assert said.endswith("So it is with partition 0 (Trier)")
+    caplog.clear()
+    start(fedivon(**private), Nodes(8, good))
+    (said,) = (text for text in caplog.messages if "hardly of use" in text)
+    assert said.endswith("partition 4 and 3 more")
+    caplog.clear()
+    start(fedivon(), Nodes(2, good))
+    assert "hardly of use" not in caplog.text
+
+
 BEYOND = {2: {"error": "the node's partition-id is 2, but data.clients is 2: ids count from 0"}}
 
 
