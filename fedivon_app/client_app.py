@@ -130,7 +130,8 @@ def query(message: Message, context: Context) -> Message:
 def _column_sums(message: Message, context: Context, asked: secure_client.Asked | None) -> Message:
     """Tell the sums from which all clients' mean and deviation of every column follow."""
     config = _config(message)
-    client = _client(config, context)
+    with _discreetly(config):
+        client = _client(config, context)
     privacy = client.settings.privacy
     if privacy.is_private:
         raise Refused("this run is private, and the sums of its columns would have no noise")

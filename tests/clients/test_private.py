@@ -178,6 +178,9 @@ def test_a_private_client_scores_nothing(tmp_path):
 def test_a_private_client_tells_no_sums_of_its_columns(tmp_path):
     with pytest.raises(Refused, match="the sums of its columns would have no noise"):
         answer("query", tmp_path, ask=COLUMN_SUMS)
+    node = {"data-path": str(tmp_path / "patients-of-ward-7.npz")}
+    with pytest.raises(Refused, match="its own log says why"):
+        answer("query", tmp_path, node=node, ask=COLUMN_SUMS)
 
 
 def test_the_text_of_an_error_stays_at_the_site(tmp_path):
