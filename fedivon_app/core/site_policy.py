@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ class SitePolicy:
     `epsilon_limit` is what all runs together may spend of one data set's privacy, at
     `epsilon_delta`. `smallest_cohort` is with how many clients a round must be planned at least.
     Without `import_paths` no setting may name code by its import path, as model.factory does.
+    Without `network` a ClientApp reaches its node and nothing else, which `fedivon node` sees to.
     """
 
     largest_epsilon: float | None = None
@@ -30,6 +31,7 @@ class SitePolicy:
     epsilon_delta: float = 1e-5
     smallest_cohort: int = 1
     import_paths: bool = True
+    network: bool = True
 
     @classmethod
     def of(cls, node: Mapping[str, Any]) -> SitePolicy:
@@ -45,6 +47,11 @@ class SitePolicy:
     def limit(self) -> Limit:
         """Return what may be spent of the privacy of one data set."""
         return Limit(self.epsilon_limit, self.epsilon_delta)
+
+    @property
+    def limits_runs(self) -> bool:
+        """Tell whether there are runs that would be refused for their settings."""
+        return replace(self, network=True) != SitePolicy()
 
     def refusal(self, settings: Mapping[str, Any]) -> str:
         """Return why a run of these settings, as they travel, is refused, or nothing."""
@@ -84,6 +91,7 @@ class SitePolicy:
             f"at epsilon-delta {self.epsilon_delta:g}",
             f"smallest-cohort: {self.smallest_cohort} clients in a round",
             f"import-paths: {'allowed' if self.import_paths else 'refused'}",
+            "network: " + ("as the node has it" if self.network else "the node alone"),
         ]
 
 
@@ -107,9 +115,9 @@ def state_root(node: Mapping[str, Any]) -> Path:
 
 def _checked(key: str, value: Any) -> Any:
     """Return a value of the node config, if it is of the kind that its name asks for."""
-    if key == "import-paths":
+    if key in ("import-paths", "network"):
         if not isinstance(value, bool):
-            raise SettingsError(f"the node config's import-paths is {value!r}; say true or false")
+            raise SettingsError(f"the node config's {key} is {value!r}; say true or false")
         return value
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if key == "smallest-cohort":

@@ -13,18 +13,26 @@ from fedivon_app.plurals import counted
 def policy_findings(node: Mapping[str, Any]) -> Iterator[Finding]:
     """Yield the site's limits and trust, and what has been spent of its data's privacy."""
     from fedivon_app.core.site_policy import SitePolicy, site_ledger
+    from fedivon_app.node import seclusion
     from fedivon_app.node.site_guard import audit_path
     from fedivon_app.node.trust import trust_of
 
     try:
         trust = trust_of(node)
-        limits = SitePolicy.of(node).lines()
+        policy = SitePolicy.of(node)
         spent = [account.spent() for account in site_ledger(node).accounts().values()]
     except (SettingsError, RunError) as error:
         yield failure("policy", str(error), "set it right: until then the site runs nothing")
         return
-    for line in limits:
+    for line in policy.lines():
         yield ok("policy", line)
+    if not policy.network and (why := seclusion.obstacle()):
+        yield failure(
+            "policy",
+            f"this machine cannot keep code from the network: {why}",
+            "take network=false out of the node config, and let the node's container keep it: see "
+            "docs/privacy.md",
+        )
     yield from _of_sums(node)
     if trust is None:
         yield warning(

@@ -27,15 +27,25 @@ from threadpoolctl import ThreadpoolController
 from fedivon_app.node.family import UNFIT, Family, unfit
 from fedivon_app.node.flower import CLIENT_APP
 from fedivon_app.node.orders import Gone, Order, receive, send
+from fedivon_app.node.seclusion import seclude
 
 OWN = "fedivon_app"  # the package that comes with a run
 
 
-def live(link: socket.socket, node: socket.socket, first: Order | None, forks: bool) -> None:
+def live(
+    link: socket.socket,
+    node: socket.socket,
+    first: Order | None,
+    forks: bool,
+    only_reaches: str | None = None,
+) -> None:
     """Carry out the orders that come through `link`, until that is closed.
 
-    The app of `first` is imported beforehand. That a fork is gone is told to the node.
+    The app of `first` is imported beforehand. That a fork is gone is told to the node. With an
+    address that it `only_reaches` there is no other network, from before the import on.
     """
+    if only_reaches is not None:
+        seclude(only_reaches)
     forget_own_modules()
     stock = import_module(CLIENT_APP)
     setattr(stock, "install_from_fab", already_installed)  # noqa: B010

@@ -14,7 +14,8 @@ class Order:
     """A task for a ClientApp: its token opens the Runtime API of the node at `address`.
 
     Without `secure` that API speaks no TLS; `ca` is the file of its authority, None for those of
-    the system. The app that the task runs has a name and a version, and its bundle a hash.
+    the system. The app that the task runs has a name and a version, and its bundle a hash. If it is
+    `secluded`, its process reaches nothing but that API.
     """
 
     task: int
@@ -25,6 +26,7 @@ class Order:
     address: str
     secure: bool = False
     ca: str | None = None
+    secluded: bool = False
 
 
 @dataclass(frozen=True)

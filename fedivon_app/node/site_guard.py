@@ -55,6 +55,14 @@ class SiteGuard:
 
     node: Mapping[str, Any]
 
+    @property
+    def network(self) -> bool:
+        """Tell whether ClientApps may reach more than their node; not so if that is unreadable."""
+        try:
+            return SitePolicy.of(self.node).network
+        except SettingsError:
+            return False
+
     def refusal(self, asked: Asked, bundle: bytes, run_config: Mapping[str, Any]) -> str:
         """Return why a message is not to be answered by a ClientApp, or nothing."""
         try:
@@ -67,7 +75,7 @@ class SiteGuard:
             signature = str(run_config.get(SIGNATURE) or "")
             if why := trust.refusal(bundle, signature, asked.run, used):
                 return why
-        if policy == SitePolicy():
+        if not policy.limits_runs:
             return ""
         if asked.settings is None and asked.kind == MessageType.QUERY:
             return ""  # the keys and shares of a secure sum, which say nothing of the data

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.node.flower import IN_NODE, LOOP, MAIN, missing, run_stock
+from fedivon_app.node.seclusion import obstacle
 from fedivon_app.node.waits import Clock
 from fedivon_app.node.warm import Mode, WarmProcess
 
@@ -23,9 +25,11 @@ if TYPE_CHECKING:  # flwr is imported while the warm process starts, and not bef
     from fedivon_app.node.tasks import Tasks
 
 TRUST_PATH = "trust-path"  # the key of a node config that names the file of what a site runs
+NO_NETWORK = re.compile(r"\bnetwork\s*=\s*false")  # as it stands in the words of a node config
 UNGUARDED = (
-    f"the node config has {TRUST_PATH}, by which a site checks bundles before they run: Flower's "
-    "own SuperNode and SuperExec cannot do that, so that the node does not start"
+    f"the node config has {TRUST_PATH} or network=false, by which a site checks bundles before "
+    "they run, or keeps them from the network: Flower's own SuperNode and SuperExec cannot do "
+    "that, so that the node does not start"
 )
 OBJECTS_WAIT = 0.05  # seconds after which objects that were not there are asked for again
 
@@ -60,7 +64,7 @@ def run_node(words: Sequence[str], mode: Mode) -> None:
 
 def become_stock(words: Sequence[str], why: str = "") -> NoReturn:
     """Become Flower's own SuperNode, unless the site has a list of what it runs."""
-    if any(TRUST_PATH in word for word in words):
+    if any(TRUST_PATH in word or NO_NETWORK.search(word) for word in words):
         raise SettingsError(f"{why}; {UNGUARDED}" if why else UNGUARDED)
     run_stock(words, why)
 
@@ -86,21 +90,29 @@ def _start(stock: Callable[..., None], warm: WarmProcess, **words: Any) -> None:
     from fedivon_app.node.site_guard import SiteGuard
     from fedivon_app.node.tasks import RuntimeApi, Tasks
 
+    node_config = words["node_config"]
+    secluded = node_config.get("network") is False
     if words["isolation"] != ISOLATION_MODE_SUBPROCESS or words["runtime_dependency_install"]:
-        if TRUST_PATH in words["node_config"]:
+        if TRUST_PATH in node_config or secluded:
             warm.close()
             raise SettingsError(UNGUARDED)
         log(INFO, "ClientApps are started by Flower's own SuperExec, as the options ask for.")
         warm.close()
         stock(**words)
         return
+    if secluded and (why := obstacle()):
+        warm.close()
+        raise SettingsError(
+            f"the node config has network=false, and this machine cannot keep it: {why}; see the "
+            "site's own word in docs/privacy.md"
+        )
     api = RuntimeApi(
         address=resolve_bind_address(words["runtime_api_address"]),
         secure=words["runtime_certificates"] is not None,
         ca=words["runtime_root_certificates_path"],
     )
     add_exit_handler(warm.close)
-    guard = SiteGuard(words["node_config"])
+    guard = SiteGuard(node_config)
     replace_waits(import_module(LOOP), Tasks(words["state_factory"].state(), warm, api, guard))
     log(INFO, "ClientApps come from the warm process %d.", warm.pid)
     stock(**words | {"isolation": ISOLATION_MODE_PROCESS})

@@ -179,6 +179,7 @@ class Tasks:
             address=self._api.address,
             secure=self._api.secure,
             ca=self._api.ca,
+            secluded=not self._guard.network,
         )
 
     def _unanswered(self, run_id: int) -> str:

@@ -104,7 +104,9 @@ class Zygote:
         here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with there:
             forks = self._mode is Mode.FORK
-            work = partial(live, there, self._node, order if imports else None, forks)
+            first = order if imports else None
+            node = order.address if order.secluded else None
+            work = partial(live, there, self._node, first, forks, only_reaches=node)
             home = Home(here, order, imports)
             self._homes[self._family.fork(work, parents_own=[here])] = home
         return home

@@ -63,6 +63,7 @@ def test_import_paths_are_found_in_lists_too():
         ("smallest-cohort", 2.5),
         ("smallest-cohort", 0),
         ("import-paths", "no"),
+        ("network", "off"),
     ],
 )
 def test_a_limit_that_is_none_is_an_error_by_its_name(key, value):

@@ -8,6 +8,7 @@ from fedivon_app.cli.main import main
 from fedivon_app.core.ledger import Ledger, Steps
 from fedivon_app.federation.findings import Verdict
 from fedivon_app.federation.policy_check import policy_findings
+from fedivon_app.node import seclusion
 
 STEPS = Steps(run="r", round=1, method="fedavg", noise=2.0, rate=0.1, steps=10, clip_norm=1.0)
 
@@ -25,7 +26,8 @@ def key_files(folder):
     return folder / "north.key", folder / "sites"
 
 
-def test_a_policy_is_shown_line_by_line(tmp_path):
+def test_a_policy_is_shown_line_by_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(seclusion, "obstacle", lambda: "")
     (tmp_path / "trusted.toml").write_text(f'bundles = ["{"ab" * 32}"]\n')
     own, others = key_files(tmp_path)
     node = {
@@ -34,6 +36,7 @@ def test_a_policy_is_shown_line_by_line(tmp_path):
         "epsilon-limit": 8.0,
         "smallest-cohort": 5,
         "import-paths": False,
+        "network": False,
         "signing-key": str(own),
         "site-keys": str(others),
         "state-path": str(tmp_path),
@@ -47,12 +50,21 @@ def test_a_policy_is_shown_line_by_line(tmp_path):
         "epsilon-limit: epsilon 8 of one data set by all runs, at epsilon-delta 1e-05",
         "smallest-cohort: 5 clients in a round",
         "import-paths: refused",
+        "network: the node alone",
         "over at least 5 sites, all of them with one of 2 known keys; "
         "its keys of each round are signed; nothing is sent in the open",
         "the site runs what it lists, 1 bundle, or what is signed, 0 signers",
         f"1 data set; of the most used one, epsilon {account.spent():.3g} is spent",
         f"{tmp_path / 'audit.jsonl'}",
     ]
+
+
+def test_a_machine_that_cannot_keep_an_app_from_the_network_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(seclusion, "obstacle", lambda: "no network namespace: not permitted")
+    found = list(policy_findings({"network": False, "state-path": str(tmp_path)}))
+    (failed,) = [one for one in found if one.verdict is Verdict.FAILURE]
+    assert "no network namespace: not permitted" in failed.found
+    assert "network=false" in failed.remedy
 
 
 def test_a_site_without_a_say_is_warned(tmp_path):

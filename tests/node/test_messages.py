@@ -5,6 +5,7 @@ There is no SuperLink: messages are put into the node's state, and replies are t
 
 import importlib
 import os
+import socket
 import threading
 import time
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ from flwr.supernode.nodestate import NodeStateFactory
 from fedivon_app.federation.keys import make_keys
 from fedivon_app.federation.local_federation import free_port
 from fedivon_app.node.flower import LOOP
+from fedivon_app.node.seclusion import obstacle
 from fedivon_app.node.site_guard import SiteGuard
 from fedivon_app.node.tasks import RuntimeApi, Tasks
 from fedivon_app.node.warm import Mode, WarmProcess
@@ -46,6 +48,7 @@ publisher = "tests"
 serverapp = "toy:app"
 clientapp = "toy:app"
 """
+why_not = obstacle()
 insert = importlib.import_module(LOOP)._insert_message
 
 
@@ -71,11 +74,13 @@ def served(factory: NodeStateFactory, **options: Any):
 class Node:
     """A node without a SuperLink."""
 
-    def __init__(self, factory: NodeStateFactory, warm: WarmProcess, api: RuntimeApi):
+    def __init__(
+        self, factory: NodeStateFactory, warm: WarmProcess, api: RuntimeApi, config: Any = None
+    ):
         self.state = factory.state()
         self.store = self.state.object_store
         self.warm = warm
-        self.tasks = Tasks(self.state, warm, api, SiteGuard({}))
+        self.tasks = Tasks(self.state, warm, api, SiteGuard(config or {}))
         self.install(FIRST)
 
     def install(self, version: str, line: str = "") -> None:
@@ -195,6 +200,19 @@ def test_the_runtime_api_may_speak_tls(node, tmp_path):
     with served(factory, **files) as address:
         secured = Node(factory, node.warm, RuntimeApi(address, True, str(keys / "ca.crt")))
         assert secured.told()["count"] == 1
+
+
+@pytest.mark.skipif(bool(why_not), reason=f"no namespaces here: {why_not}")
+def test_a_site_without_network_keeps_the_app_from_everything_but_its_node(node, tmp_path):
+    factory = NodeStateFactory(ObjectStoreFactory())
+    with served(factory) as address, socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        assert node.told(f"reach {port}")["reached"] == "yes"
+        api = RuntimeApi(address, False, None)
+        secluded = Node(factory, node.warm, api, {"network": False, "state-path": str(tmp_path)})
+        secluded.install("0.4.0")
+        assert "refused" in secluded.told(f"reach {port}")["reached"]
+        assert secluded.told()["count"] == 1
 
 
 def test_a_worker_that_is_kept_takes_message_after_message_of_its_bundle(tmp_path):

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -30,6 +31,10 @@ def train(message: Message, context: Context) -> Message:
     if what == "orphan":
         os.kill(parent.ppid(), signal.SIGKILL)  # the zygote, from which the bundle's process came
         time.sleep(60)
+    if what.startswith("reach"):
+        return Message(
+            RecordDict({"told": ConfigRecord({"reached": reached(what)})}), reply_to=message
+        )
     count = int(context.state["kept"]["count"]) + 1 if "kept" in context.state else 1
     context.state["kept"] = ConfigRecord({"count": count})
     told = {
@@ -45,6 +50,15 @@ def train(message: Message, context: Context) -> Message:
         "random": float(np.random.rand()),
     }
     return Message(RecordDict({"told": ConfigRecord(told)}), reply_to=message)
+
+
+def reached(what: str) -> str:
+    """Return what came of dialling the port that follows "reach"."""
+    try:
+        socket.create_connection(("127.0.0.1", int(what.removeprefix("reach "))), timeout=5).close()
+    except OSError as error:
+        return str(error)
+    return "yes"
 
 
 def threads(pid: int) -> int:
