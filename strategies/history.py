@@ -11,10 +11,7 @@ D x_k. Of each return two cosines are noted, and their means over a run's return
   one way whatever happens is not. As long as a model is far from what all want, all insist: so it
   is held against the median of all clients.
 
-Besides, the claims are noted: the mean of log s_k over the weights, less the median of the round's
-clients. That is held against the median of all clients and what most of them are away from it, in
-both directions and from the first reply on; who has c times the median's data may claim c times as
-much, and need not.
+Besides, the claims of precision are noted (strategies/claims.py).
 
 So a client that lies is told from one whose data are unlike those of all others, which a look at
 one round cannot do. At the start of training gradients may grow on their way down, for honest
@@ -29,11 +26,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from math import log, sqrt
+from math import sqrt
 from typing import Any
 
 import numpy as np
 
+from fedivon_app.strategies.claims import Claim, excessive
 from fedivon_app.strategies.portraits import (
     WITNESSES,
     Doubt,
@@ -44,7 +42,7 @@ from fedivon_app.strategies.portraits import (
 )
 from fedivon_app.strategies.sketch import cosine
 
-SUMS = ("claims", "allowances", "opposition", "insistence")
+SUMS = ("level", "allowance", "unevenness", "opposition", "insistence")
 TALLY = ("replies", "returns", "doubted", "left_out", *SUMS)  # what is kept of a client as numbers
 SEEN = ("count", "echoes", "likeness", "first", "length")  # and of its portrait
 COUNTS = ("replies", "returns", "doubted", "left_out", "count", "echoes")
@@ -56,8 +54,6 @@ OPPOSITION = 0.0  # a mean above it, and above the median by APART, is a reason 
 APART = 0.2
 INSISTENCE = 0.1  # above the median, or, where that is more, this many median deviations:
 DEVIATIONS = 2.5
-CLAIM = log(10)  # away from the median, or, where that is more, this many median deviations:
-CLAIM_DEVIATIONS = 6.0
 SLACK = 0.2  # of both, over the root of the number of returns
 
 
@@ -65,9 +61,9 @@ SLACK = 0.2  # of both, over the root of the number of returns
 class Past:
     """What is known of a client: its last change and where the model was then, both as sketches.
 
-    `portrait` is how it looks among others. `claims` and `allowances`, what its data allow it to
-    claim more, are sums over its `replies`; `opposition` and `insistence` are sums over those of
-    its `returns` that count. `doubted` counts the rounds in which it was in doubt, and `left_out`
+    `portrait` is how it looks among others. `level`, `allowance` and `unevenness` of its claims are
+    sums over its `replies`; `opposition` and `insistence` are sums over those of its `returns` that
+    count. `doubted` counts the rounds in which it was in doubt, and `left_out`
     is the round since which it is left out, 0 for never.
     """
 
@@ -75,21 +71,24 @@ class Past:
     server: np.ndarray
     portrait: Portrait
     replies: int = 0
-    claims: float = 0.0
-    allowances: float = 0.0
+    level: float = 0.0
+    allowance: float = 0.0
+    unevenness: float = 0.0
     returns: int = 0
     opposition: float = 0.0
     insistence: float = 0.0
     doubted: int = 0
     left_out: int = 0
 
-
-@dataclass(frozen=True)
-class Claim:
-    """How much more precise a client says to be than what it was sent, and what its data allow."""
-
-    value: float = 0.0
-    allowance: float = 0.0
+    @property
+    def claim(self) -> Claim:
+        """Return the mean of what it has claimed."""
+        count = max(self.replies, 1)
+        return Claim(
+            level=self.level / count,
+            allowance=self.allowance / count,
+            unevenness=self.unevenness / count,
+        )
 
 
 @dataclass(frozen=True)
@@ -139,14 +138,16 @@ class History:
                     opposition=past.opposition + noted[partition].opposition,
                     insistence=past.insistence + noted[partition].insistence,
                 )
+            claim = said.get(partition, Claim())
             now[partition] = replace(
                 past,
                 change=change,
                 server=server,
                 portrait=portraits[partition],
                 replies=past.replies + 1,
-                claims=past.claims + said.get(partition, Claim()).value,
-                allowances=past.allowances + said.get(partition, Claim()).allowance,
+                level=past.level + claim.level,
+                allowance=past.allowance + claim.allowance,
+                unevenness=past.unevenness + claim.unevenness,
             )
         return History(now)
 
@@ -154,7 +155,8 @@ class History:
         """Return who is in doubt, and why; `coupled`: clients have duals or controls."""
         present = self._present
         found = doubts({p: past.portrait for p, past in present.items()})
-        return found | self._of_claims(present) | self._of_answers(present, insist=not coupled)
+        claims = excessive({p: past.claim for p, past in present.items() if past.replies})
+        return found | claims | self._of_answers(present, insist=not coupled)
 
     def discontented(self) -> frozenset[int]:
         """Return whom the model suits less and less."""
@@ -163,22 +165,6 @@ class History:
     @property
     def _present(self) -> dict[int, Past]:
         return {p: past for p, past in self.clients.items() if not past.left_out}
-
-    @staticmethod
-    def _of_claims(present: Mapping[int, Past]) -> dict[int, Doubt]:
-        means = {p: past.claims / past.replies for p, past in present.items() if past.replies}
-        if len(means) < WITNESSES:
-            return {}
-        values = np.array(list(means.values()))
-        usual = float(np.median(values))
-        bound = max(CLAIM, CLAIM_DEVIATIONS * float(np.median(np.abs(values - usual))))
-        found = {}
-        for partition, mean in means.items():
-            past = present[partition]
-            most = bound + (past.allowances / past.replies if mean > usual else 0.0)
-            if abs(mean - usual) > most:
-                found[partition] = Doubt("claim of precision", abs(mean - usual), most)
-        return found
 
     @staticmethod
     def _of_answers(present: Mapping[int, Past], *, insist: bool) -> dict[int, Doubt]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import log
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,9 @@ from fedivon_app.core.codec import Payload
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.strategies.attacks import Attack
 from fedivon_app.strategies.base import PosteriorStrategy, Reply
-from fedivon_app.strategies.cohort import diagonal
+from fedivon_app.strategies.claims import claimed
 from fedivon_app.strategies.guard import Bounds, Findings, Guarded, guarded
-from fedivon_app.strategies.history import Claim, History
+from fedivon_app.strategies.history import History
 from fedivon_app.strategies.portraits import LESS
 from fedivon_app.strategies.robust_merge import Vetted, vetted
 from fedivon_app.strategies.sketch import Sketch
@@ -114,6 +113,8 @@ class Vetting:
         """
         replies = screened.replies
         weights = self.strategy.weigh(replies, sent.posterior)
+        if self.settings.merge.robust == "none" and not screened.discontented:
+            return Vetted(list(replies), weights)
         less = [reply.partition in screened.discontented for reply in replies]
         if any(less) and not self.strategy.takes_replies_whole:
             weights = np.where(less, LESS * weights, weights)
@@ -147,31 +148,11 @@ class Vetting:
         """Return the clients' record after this round's replies."""
         rate = self.settings.client.rate_in(number, self.settings.rounds)
         changes = {r.partition: sketch(r.posterior.mean - sent.mean) / rate for r in replies}
-        after = history.seen(changes, sketch(sent.mean), _claims(replies, sent))
+        after = history.seen(changes, sketch(sent.mean), claimed(replies, sent))
         doubted = frozenset(after.doubts(coupled=self.strategy.takes_replies_whole)) & frozenset(
             changes
         )
         return after.judged(doubted, number, self.settings.server.leave_out_after)
-
-
-def _claims(replies: Sequence[Reply], sent: Posterior) -> dict[int, Claim]:
-    """Return how much more precise each client says to be than what is usual in this round.
-
-    A first round's precisions may be many times the prior's, and a later one's are next to those
-    that were sent: so clients are held against those who were sent the same.
-    """
-    if sent.precision is None or not replies:
-        return {}
-    told = {reply.partition: float(np.log(diagonal(reply.posterior)).mean()) for reply in replies}
-    usual = float(np.median(list(told.values())))
-    size = float(np.median([reply.num_examples for reply in replies]))
-    return {
-        reply.partition: Claim(
-            value=told[reply.partition] - usual,
-            allowance=max(0.0, log(reply.num_examples / size)),
-        )
-        for reply in replies
-    }
 
 
 def _told(found: dict[str, float]) -> str:

@@ -17,8 +17,10 @@ _COMPACT_WIRE = (
     "core.vectors",
 )
 _DEFENCES = (
+    "strategies.claims",
     "strategies.portraits",
     "strategies.robust",
+    "strategies.robust_merge",
     "strategies.sketch",
     "strategies.trial",
 )

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.strategies.history import Claim, History
+from fedivon_app.strategies.claims import Claim
+from fedivon_app.strategies.history import History
 from fedivon_app.strategies.sketch import Sketch, cosine
 from fedivon_app.strategies.standing import Standing
 
