@@ -7,7 +7,9 @@ are taken of it, and judged by their means over a run, from the first reply on:
   against the median of all clients and what most of them are away from it, in both directions; who
   has c times the median's data may claim c times as much, and need not.
 - Unevenness, the deviation of r_kj from its own mean over the weights. A tenfold claim at a
-  twentieth of the weights, by which these are the liar's own, hardly moves the level.
+  twentieth of the weights, by which these are the liar's own, hardly moves the level. Of who has c
+  times the median's data r_kj may be anything from 0 to log c, which deviates by half of that at
+  most.
 
 A first round's precisions may be many times the prior's, and a later one's are next to those that
 were sent: so clients are compared within a round.
@@ -88,6 +90,6 @@ def excessive(means: Mapping[int, Claim]) -> dict[int, Doubt]:
         most = bound + (claim.allowance if claim.level > usual else 0.0)
         if away > most:
             found[partition] = Doubt("claim of precision", away, most)
-        elif claim.unevenness > uneven:
-            found[partition] = Doubt("unevenness of precision", claim.unevenness, uneven)
+        elif claim.unevenness > (most := uneven + claim.allowance / 2):
+            found[partition] = Doubt("unevenness of precision", claim.unevenness, most)
     return found

@@ -78,6 +78,14 @@ def test_more_data_allow_a_larger_claim_of_all_weights():
     assert not excessive(claimed(cohort_of(given, sizes=[10] * 4 + [500] + [10] * 4), SENT))
 
 
+def test_more_data_of_some_kinds_allow_an_uneven_claim():
+    """Curvature grows with the examples where they say something, and nowhere else."""
+    given = usual()
+    given[4] = np.where(np.arange(SIZE) < SIZE // 2, 4 * given[4], given[4])
+    assert set(excessive(claimed(cohort_of(given), SENT))) == {4}
+    assert not excessive(claimed(cohort_of(given, sizes=[10] * 4 + [40] + [10] * 4), SENT))
+
+
 def test_blocks_of_the_vector_do_not_matter(monkeypatch):
     given = cohort_of(usual())
     whole = claimed(given, SENT)
