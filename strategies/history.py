@@ -11,7 +11,8 @@ D x_k. Of each return two cosines are noted, and their means over a run's return
   one way whatever happens is not. As long as a model is far from what all want, all insist: so it
   is held against the median of all clients.
 
-Besides, the claims of precision are noted (strategies/claims.py).
+Besides, the claims of precision are noted (strategies/claims.py), and of methods with duals, where
+the server has examples of its own to try them on, where the steps lead (strategies/trial.py).
 
 So a client that lies is told from one whose data are unlike those of all others, which a look at
 one round cannot do. At the start of training gradients may grow on their way down, for honest
@@ -25,7 +26,7 @@ doubt there.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from math import sqrt
 from typing import Any
 
@@ -41,6 +42,7 @@ from fedivon_app.strategies.portraits import (
     seen_again,
 )
 from fedivon_app.strategies.sketch import cosine
+from fedivon_app.strategies.trial import Way, climbing
 
 SUMS = ("level", "allowance", "unevenness", "opposition", "insistence")
 TALLY = ("replies", "returns", "doubted", "left_out", *SUMS)  # what is kept of a client as numbers
@@ -61,15 +63,16 @@ SLACK = 0.2  # of both, over the root of the number of returns
 class Past:
     """What is known of a client: its last change and where the model was then, both as sketches.
 
-    `portrait` is how it looks among others. `level`, `allowance` and `unevenness` of its claims are
-    sums over its `replies`; `opposition` and `insistence` are sums over those of its `returns` that
-    count. `doubted` counts the rounds in which it was in doubt, and `left_out`
-    is the round since which it is left out, 0 for never.
+    `portrait` is how it looks among others, and `way` where its steps lead. `level`, `allowance`
+    and `unevenness` of its claims are sums over its `replies`; `opposition` and `insistence` are
+    sums over those of its `returns` that count. `doubted` counts the rounds in which it was in
+    doubt, and `left_out` is the round since which it is left out, 0 for never.
     """
 
     change: np.ndarray
     server: np.ndarray
     portrait: Portrait
+    way: Way = field(default_factory=Way)
     replies: int = 0
     level: float = 0.0
     allowance: float = 0.0
@@ -120,9 +123,14 @@ class History:
         changes: Mapping[int, np.ndarray],
         server: np.ndarray,
         claims: Mapping[int, Claim] | None = None,
+        slopes: Mapping[int, float] | None = None,
     ) -> History:
-        """Return the record after a round, in which these clients sent and claimed this."""
+        """Return the record after a round, in which these clients sent and claimed this.
+
+        `slopes` are what their steps raise the loss by, where that is known.
+        """
         said = claims or {}
+        steps = slopes or {}
         known = self.clients
         noted = {p: _return(known[p], changes[p], server) for p in changes if p in known}
         pulled = [one.opposition for one in noted.values()]
@@ -144,6 +152,7 @@ class History:
                 change=change,
                 server=server,
                 portrait=portraits[partition],
+                way=past.way.gone(steps[partition]) if partition in steps else past.way,
                 replies=past.replies + 1,
                 level=past.level + claim.level,
                 allowance=past.allowance + claim.allowance,
@@ -156,7 +165,8 @@ class History:
         present = self._present
         found = doubts({p: past.portrait for p, past in present.items()})
         claims = excessive({p: past.claim for p, past in present.items() if past.replies})
-        return found | claims | self._of_answers(present, insist=not coupled)
+        uphill = climbing({p: past.way for p, past in present.items()})
+        return found | uphill | claims | self._of_answers(present, insist=not coupled)
 
     def discontented(self) -> frozenset[int]:
         """Return whom the model suits less and less."""
@@ -224,6 +234,7 @@ class History:
             f"{PREFIX}changes": np.stack([past.change for past in pasts]),
             f"{PREFIX}servers": np.stack([past.server for past in pasts]),
             f"{PREFIX}faces": np.stack([past.portrait.face for past in pasts]),
+            f"{PREFIX}ways": np.array([astuple(past.way) for past in pasts], np.float64),
             f"{PREFIX}tallies": np.array(tallies, np.float64),
         }
 
@@ -236,6 +247,7 @@ class History:
         changes = arrays[f"{PREFIX}changes"]
         servers = arrays[f"{PREFIX}servers"]
         faces = arrays[f"{PREFIX}faces"]
+        ways = arrays[f"{PREFIX}ways"].tolist()
         clients = {}
         for row, (partition, *values) in enumerate(tallies.tolist()):
             told: dict[str, Any] = {
@@ -243,5 +255,6 @@ class History:
                 for name, value in zip((*TALLY, *SEEN), values, strict=True)
             }
             portrait = Portrait(faces[row], **{name: told.pop(name) for name in SEEN})
-            clients[int(partition)] = Past(changes[row], servers[row], portrait, **told)
+            way = Way(*ways[row][:2], count=int(ways[row][2]))
+            clients[int(partition)] = Past(changes[row], servers[row], portrait, way, **told)
         return cls(clients)

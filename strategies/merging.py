@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,10 +16,8 @@ from fedivon_app.strategies.history import History
 from fedivon_app.strategies.robust_merge import Vetted
 from fedivon_app.strategies.roll_call import RollCall
 from fedivon_app.strategies.standing import Standing
-from fedivon_app.strategies.trial import COUPLED, STEP, at_hand, downhill, harmless
+from fedivon_app.strategies.trial import COUPLED, Trial, at_hand, downhill, harmless, rises
 from fedivon_app.strategies.vetting import Screened, Vetting
-
-Trial = Callable[[Payload], float]  # the loss of a model on examples of the server's own
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +51,7 @@ class Merging:
         roll_call: RollCall,
         trial: Trial | None = None,
     ):
-        self.vetting = Vetting(strategy, length)
+        self.vetting = Vetting(strategy, length, trial)
         self._trial = trial
         self._strategy = strategy
         self._downlink = downlink
@@ -144,7 +142,8 @@ class Merging:
         staying = (len(vetted.replies) + 1) // 2
         coupled = self._strategy.takes_replies_whole
         if not coupled:
-            vetted = vetted.only(downhill(self._rises(vetted, standing, trial)))
+            sent = self._downlink.received(standing.payload)
+            vetted = vetted.only(downhill(rises(vetted.replies, sent, trial)))
 
         def loss(places: Sequence[int]) -> float:
             some = vetted.only(places)
@@ -154,18 +153,6 @@ class Merging:
         least = COUPLED if coupled else 0.0
         kept = harmless(len(vetted.replies), loss, least=least, staying=staying)
         return vetted.only(kept)
-
-    def _rises(self, vetted: Vetted, standing: Standing, trial: Trial) -> list[float]:
-        """Return what the loss of the server's model rises by with a step along each change."""
-        sent = self._downlink.received(standing.payload)
-        mean = sent.posterior.mean
-
-        def after(step: np.ndarray) -> float:
-            return trial(replace(sent, posterior=replace(sent.posterior, mean=mean + step)))
-
-        before = trial(sent)
-        changes = (reply.posterior.mean - mean for reply in vetted.replies)
-        return [after(np.float32(STEP) * change) - before for change in changes]
 
     def _buffers(self, kept: Vetted, standing: Standing) -> np.ndarray | None:
         if self._downlink.received(standing.payload).buffers is None:

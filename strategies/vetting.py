@@ -22,6 +22,7 @@ from fedivon_app.strategies.history import History
 from fedivon_app.strategies.portraits import LESS
 from fedivon_app.strategies.robust_merge import Vetted, vetted
 from fedivon_app.strategies.sketch import Sketch
+from fedivon_app.strategies.trial import Trial, slopes
 
 
 @dataclass(frozen=True)
@@ -40,9 +41,9 @@ class Screened:
 
 
 class Vetting:
-    """The checks of a run, by its settings."""
+    """The checks of a run, by its settings; `trial` is the server's own, if it has examples."""
 
-    def __init__(self, strategy: PosteriorStrategy[Any], length: int):
+    def __init__(self, strategy: PosteriorStrategy[Any], length: int, trial: Trial | None = None):
         settings = strategy.settings
         liars = settings.attack.liars(settings.data.clients or 0, settings.seed)
         self.strategy = strategy
@@ -53,6 +54,7 @@ class Vetting:
             change=settings.server.change_bound,
             size=settings.server.size_bound,
         )
+        self._trial = trial if strategy.takes_replies_whole else None
         self._sketch = Sketch.of(length, settings.seed) if settings.keeps_history else None
 
     def attacked(
@@ -89,7 +91,7 @@ class Vetting:
             kept = [reply for reply in replies if reply.partition not in bounded]
             bounded = {}
         if self._sketch is not None:
-            history = self._seen(number, kept, sent.posterior, history, self._sketch)
+            history = self._seen(number, kept, sent, history, self._sketch)
             doubts = history.doubts(coupled=self.strategy.takes_replies_whole)
             gone = history.left_out
             for reply in kept:
@@ -141,14 +143,17 @@ class Vetting:
         self,
         number: int,
         replies: Sequence[Reply],
-        sent: Posterior,
+        sent: Payload,
         history: History,
         sketch: Sketch,
     ) -> History:
         """Return the clients' record after this round's replies."""
         rate = self.settings.client.rate_in(number, self.settings.rounds)
-        changes = {r.partition: sketch(r.posterior.mean - sent.mean) / rate for r in replies}
-        after = history.seen(changes, sketch(sent.mean), claimed(replies, sent))
+        server = sent.posterior
+        changes = {r.partition: sketch(r.posterior.mean - server.mean) / rate for r in replies}
+        claims = claimed(replies, server)
+        steps = {} if self._trial is None else slopes(replies, sent, self._trial)
+        after = history.seen(changes, sketch(server.mean), claims, steps)
         doubted = frozenset(after.doubts(coupled=self.strategy.takes_replies_whole)) & frozenset(
             changes
         )
