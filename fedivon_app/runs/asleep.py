@@ -22,6 +22,7 @@ _DEFENCES = (
     "strategies.robust",
     "strategies.robust_merge",
     "strategies.sketch",
+    "strategies.taken_back",
     "strategies.trial",
 )
 _LABEL_NOISE = ("datasets.noise",)
