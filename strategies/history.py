@@ -255,6 +255,7 @@ class History:
                 for name, value in zip((*TALLY, *SEEN), values, strict=True)
             }
             portrait = Portrait(faces[row], **{name: told.pop(name) for name in SEEN})
-            way = Way(*ways[row][:2], count=int(ways[row][2]))
+            up, down, count = ways[row]
+            way = Way(up, down, count=int(count))
             clients[int(partition)] = Past(changes[row], servers[row], portrait, way, **told)
         return cls(clients)

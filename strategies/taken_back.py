@@ -21,7 +21,7 @@ ROOM = 1 << 26  # bytes that all clients' parts of the sums may have together
 Alone = Callable[[Reply], Merged]  # the merge of a single reply
 
 
-def additions(replies: Sequence[Reply], before: State, alone: Alone) -> dict[int, State]:
+def additions(replies: Sequence[Reply], before: State, alone: Alone) -> Mapping[int, State]:
     """Return what each of the replies adds to the sums, by partition."""
     found = {}
     for reply in replies:
