@@ -11,10 +11,8 @@ D x_k. Of each return two cosines are noted, and their means over a run's return
   one way whatever happens is not. As long as a model is far from what all want, all insist: so it
   is held against the median of all clients.
 
-Besides, the claims are noted: the mean of log s_k over the weights, less the median of the round's
-clients. That is held against the median of all clients and what most of them are away from it, in
-both directions and from the first reply on; who has c times the median's data may claim c times as
-much, and need not.
+Besides, the claims of precision are noted (strategies/claims.py), and of methods with duals, where
+the server has examples of its own to try them on, where the steps lead (strategies/trial.py).
 
 So a client that lies is told from one whose data are unlike those of all others, which a look at
 one round cannot do. At the start of training gradients may grow on their way down, for honest
@@ -28,12 +26,13 @@ doubt there.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from math import log, sqrt
+from dataclasses import astuple, dataclass, field, replace
+from math import sqrt
 from typing import Any
 
 import numpy as np
 
+from fedivon_app.strategies.claims import Claim, excessive
 from fedivon_app.strategies.portraits import (
     WITNESSES,
     Doubt,
@@ -43,8 +42,9 @@ from fedivon_app.strategies.portraits import (
     seen_again,
 )
 from fedivon_app.strategies.sketch import cosine
+from fedivon_app.strategies.trial import Way, climbing
 
-SUMS = ("claims", "allowances", "opposition", "insistence")
+SUMS = ("level", "allowance", "unevenness", "opposition", "insistence")
 TALLY = ("replies", "returns", "doubted", "left_out", *SUMS)  # what is kept of a client as numbers
 SEEN = ("count", "echoes", "likeness", "first", "length")  # and of its portrait
 COUNTS = ("replies", "returns", "doubted", "left_out", "count", "echoes")
@@ -56,8 +56,6 @@ OPPOSITION = 0.0  # a mean above it, and above the median by APART, is a reason 
 APART = 0.2
 INSISTENCE = 0.1  # above the median, or, where that is more, this many median deviations:
 DEVIATIONS = 2.5
-CLAIM = log(10)  # away from the median, or, where that is more, this many median deviations:
-CLAIM_DEVIATIONS = 6.0
 SLACK = 0.2  # of both, over the root of the number of returns
 
 
@@ -65,31 +63,35 @@ SLACK = 0.2  # of both, over the root of the number of returns
 class Past:
     """What is known of a client: its last change and where the model was then, both as sketches.
 
-    `portrait` is how it looks among others. `claims` and `allowances`, what its data allow it to
-    claim more, are sums over its `replies`; `opposition` and `insistence` are sums over those of
-    its `returns` that count. `doubted` counts the rounds in which it was in doubt, and `left_out`
-    is the round since which it is left out, 0 for never.
+    `portrait` is how it looks among others, and `way` where its steps lead. `level`, `allowance`
+    and `unevenness` of its claims are sums over its `replies`; `opposition` and `insistence` are
+    sums over those of its `returns` that count. `doubted` counts the rounds in which it was in
+    doubt, and `left_out` is the round since which it is left out, 0 for never.
     """
 
     change: np.ndarray
     server: np.ndarray
     portrait: Portrait
+    way: Way = field(default_factory=Way)
     replies: int = 0
-    claims: float = 0.0
-    allowances: float = 0.0
+    level: float = 0.0
+    allowance: float = 0.0
+    unevenness: float = 0.0
     returns: int = 0
     opposition: float = 0.0
     insistence: float = 0.0
     doubted: int = 0
     left_out: int = 0
 
-
-@dataclass(frozen=True)
-class Claim:
-    """How much more precise a client says to be than what it was sent, and what its data allow."""
-
-    value: float = 0.0
-    allowance: float = 0.0
+    @property
+    def claim(self) -> Claim:
+        """Return the mean of what it has claimed."""
+        count = max(self.replies, 1)
+        return Claim(
+            level=self.level / count,
+            allowance=self.allowance / count,
+            unevenness=self.unevenness / count,
+        )
 
 
 @dataclass(frozen=True)
@@ -121,9 +123,14 @@ class History:
         changes: Mapping[int, np.ndarray],
         server: np.ndarray,
         claims: Mapping[int, Claim] | None = None,
+        slopes: Mapping[int, float] | None = None,
     ) -> History:
-        """Return the record after a round, in which these clients sent and claimed this."""
+        """Return the record after a round, in which these clients sent and claimed this.
+
+        `slopes` are what their steps raise the loss by, where that is known.
+        """
         said = claims or {}
+        steps = slopes or {}
         known = self.clients
         noted = {p: _return(known[p], changes[p], server) for p in changes if p in known}
         pulled = [one.opposition for one in noted.values()]
@@ -139,14 +146,17 @@ class History:
                     opposition=past.opposition + noted[partition].opposition,
                     insistence=past.insistence + noted[partition].insistence,
                 )
+            claim = said.get(partition, Claim())
             now[partition] = replace(
                 past,
                 change=change,
                 server=server,
                 portrait=portraits[partition],
+                way=past.way.gone(steps[partition]) if partition in steps else past.way,
                 replies=past.replies + 1,
-                claims=past.claims + said.get(partition, Claim()).value,
-                allowances=past.allowances + said.get(partition, Claim()).allowance,
+                level=past.level + claim.level,
+                allowance=past.allowance + claim.allowance,
+                unevenness=past.unevenness + claim.unevenness,
             )
         return History(now)
 
@@ -154,7 +164,9 @@ class History:
         """Return who is in doubt, and why; `coupled`: clients have duals or controls."""
         present = self._present
         found = doubts({p: past.portrait for p, past in present.items()})
-        return found | self._of_claims(present) | self._of_answers(present, insist=not coupled)
+        claims = excessive({p: past.claim for p, past in present.items() if past.replies})
+        uphill = climbing({p: past.way for p, past in present.items()})
+        return found | uphill | claims | self._of_answers(present, insist=not coupled)
 
     def discontented(self) -> frozenset[int]:
         """Return whom the model suits less and less."""
@@ -163,22 +175,6 @@ class History:
     @property
     def _present(self) -> dict[int, Past]:
         return {p: past for p, past in self.clients.items() if not past.left_out}
-
-    @staticmethod
-    def _of_claims(present: Mapping[int, Past]) -> dict[int, Doubt]:
-        means = {p: past.claims / past.replies for p, past in present.items() if past.replies}
-        if len(means) < WITNESSES:
-            return {}
-        values = np.array(list(means.values()))
-        usual = float(np.median(values))
-        bound = max(CLAIM, CLAIM_DEVIATIONS * float(np.median(np.abs(values - usual))))
-        found = {}
-        for partition, mean in means.items():
-            past = present[partition]
-            most = bound + (past.allowances / past.replies if mean > usual else 0.0)
-            if abs(mean - usual) > most:
-                found[partition] = Doubt("claim of precision", abs(mean - usual), most)
-        return found
 
     @staticmethod
     def _of_answers(present: Mapping[int, Past], *, insist: bool) -> dict[int, Doubt]:
@@ -238,6 +234,7 @@ class History:
             f"{PREFIX}changes": np.stack([past.change for past in pasts]),
             f"{PREFIX}servers": np.stack([past.server for past in pasts]),
             f"{PREFIX}faces": np.stack([past.portrait.face for past in pasts]),
+            f"{PREFIX}ways": np.array([astuple(past.way) for past in pasts], np.float64),
             f"{PREFIX}tallies": np.array(tallies, np.float64),
         }
 
@@ -250,6 +247,7 @@ class History:
         changes = arrays[f"{PREFIX}changes"]
         servers = arrays[f"{PREFIX}servers"]
         faces = arrays[f"{PREFIX}faces"]
+        ways = arrays[f"{PREFIX}ways"].tolist()
         clients = {}
         for row, (partition, *values) in enumerate(tallies.tolist()):
             told: dict[str, Any] = {
@@ -257,5 +255,7 @@ class History:
                 for name, value in zip((*TALLY, *SEEN), values, strict=True)
             }
             portrait = Portrait(faces[row], **{name: told.pop(name) for name in SEEN})
-            clients[int(partition)] = Past(changes[row], servers[row], portrait, **told)
+            up, down, count = ways[row]
+            way = Way(up, down, count=int(count))
+            clients[int(partition)] = Past(changes[row], servers[row], portrait, way, **told)
         return cls(clients)

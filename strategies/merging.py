@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,10 +16,9 @@ from fedivon_app.strategies.history import History
 from fedivon_app.strategies.robust_merge import Vetted
 from fedivon_app.strategies.roll_call import RollCall
 from fedivon_app.strategies.standing import Standing
-from fedivon_app.strategies.trial import COUPLED, STEP, at_hand, downhill, harmless
+from fedivon_app.strategies.taken_back import additions, has_room, settled
+from fedivon_app.strategies.trial import COUPLED, Trial, at_hand, downhill, harmless, rises
 from fedivon_app.strategies.vetting import Screened, Vetting
-
-Trial = Callable[[Payload], float]  # the loss of a model on examples of the server's own
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,8 +52,9 @@ class Merging:
         roll_call: RollCall,
         trial: Trial | None = None,
     ):
-        self.vetting = Vetting(strategy, length)
+        self.vetting = Vetting(strategy, length, trial)
         self._trial = trial
+        self._takes_back = strategy.takes_replies_whole and strategy.settings.keeps_history
         self._strategy = strategy
         self._downlink = downlink
         self._roll_call = roll_call
@@ -89,8 +89,9 @@ class Merging:
     ) -> Outcome:
         """Return what the method makes of the replies; `silent` trained without a report."""
         good = kept.replies
+        merged = self._merge(server_round, kept, standing)
         return Outcome(
-            self._merge(server_round, kept, standing),
+            self._settled(server_round, merged, good, standing, history.left_out),
             buffers=self._buffers(kept, standing),
             partitions=[*(reply.partition for reply in good), *silent],
             loss=_mean_loss(good),
@@ -144,7 +145,8 @@ class Merging:
         staying = (len(vetted.replies) + 1) // 2
         coupled = self._strategy.takes_replies_whole
         if not coupled:
-            vetted = vetted.only(downhill(self._rises(vetted, standing, trial)))
+            sent = self._downlink.received(standing.payload)
+            vetted = vetted.only(downhill(rises(vetted.replies, sent, trial)))
 
         def loss(places: Sequence[int]) -> float:
             some = vetted.only(places)
@@ -155,17 +157,28 @@ class Merging:
         kept = harmless(len(vetted.replies), loss, least=least, staying=staying)
         return vetted.only(kept)
 
-    def _rises(self, vetted: Vetted, standing: Standing, trial: Trial) -> list[float]:
-        """Return what the loss of the server's model rises by with a step along each change."""
-        sent = self._downlink.received(standing.payload)
-        mean = sent.posterior.mean
+    def _settled(
+        self,
+        server_round: int,
+        merged: Merged,
+        replies: Sequence[Reply],
+        standing: Standing,
+        gone: Collection[int],
+    ) -> Merged:
+        """Return a merge without what those who are left out added to the method's sums."""
+        if not self._takes_back:
+            return merged
+        one = np.ones(1)
 
-        def after(step: np.ndarray) -> float:
-            return trial(replace(sent, posterior=replace(sent.posterior, mean=mean + step)))
+        def alone(reply: Reply) -> Merged:
+            of = self.round(server_round, standing, weights=one, replies=[reply])
+            return self._strategy.merge(of)
 
-        before = trial(sent)
-        changes = (reply.posterior.mean - mean for reply in vetted.replies)
-        return [after(np.float32(STEP) * change) - before for change in changes]
+        clients = self.round(server_round, standing, weights=one).num_clients
+        if not has_room(merged.state, clients):
+            return merged
+        added = additions(replies, standing.state, alone)
+        return replace(merged, state=settled(standing.state, merged.state, added, gone))
 
     def _buffers(self, kept: Vetted, standing: Standing) -> np.ndarray | None:
         if self._downlink.received(standing.payload).buffers is None:

@@ -30,13 +30,14 @@ from fedivon_app.strategies.client_evaluation import ClientEvaluation, scores_at
 from fedivon_app.strategies.divergence import extremes
 from fedivon_app.strategies.downlink import downlink_of
 from fedivon_app.strategies.letters import Asked, Letters
-from fedivon_app.strategies.merging import Merging, Outcome, Trial
+from fedivon_app.strategies.merging import Merging, Outcome
 from fedivon_app.strategies.receive import gather
 from fedivon_app.strategies.replies import Replies, num_bytes, sort_out, to_numpy, to_record
 from fedivon_app.strategies.roll_call import Node, RollCall
 from fedivon_app.strategies.round_record import CALIBRATION, Record, RoundRecord
 from fedivon_app.strategies.standing import Standing
 from fedivon_app.strategies.stops import Stops
+from fedivon_app.strategies.trial import Trial
 
 log = logging.getLogger("fedivon")
 

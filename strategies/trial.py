@@ -8,17 +8,25 @@ Who makes the merge worse is left out then: first the one without whom the loss 
 the next among those who are left, until nobody's absence would make it smaller. Half of the replies
 stay at least.
 
+Where a reply is taken whole, with what its client's dual has made of it, to leave it out wrongly
+costs more than it does good. There it is not one reply that tells but the client's record: how much
+of all its steps led uphill, by what they raised the loss and lowered it.
+
 A reply is held against the others, and not against what was sent: a client that has two of ten
 classes makes a model worse if it is alone, and better among others that lack these classes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import sqrt
+
+import numpy as np
 
 from fedivon_app.core.codec import Payload
 from fedivon_app.strategies.base import Reply
+from fedivon_app.strategies.portraits import Doubt
 
 HELD = 1 << 26  # bytes of a round's replies that are held in memory at most
 
@@ -26,18 +34,73 @@ COUPLED = 0.05  # of the loss: who is left out wrongly has made a step of its du
 
 STEP = 0.05  # of a change: short enough for its direction to matter, and not its length
 
+CLIMBED = 0.8  # share of a client's way that may lead uphill, and over the root of its replies:
+SLACK = 0.5
+
+Trial = Callable[[Payload], float]  # the loss of a model on examples of the server's own
 Loss = Callable[[Sequence[int]], float]  # of the merge of some replies, by their places
 
 
-def downhill(rises: Sequence[float]) -> list[int]:
+@dataclass(frozen=True)
+class Way:
+    """How far a client's steps, `count` in number, raised the loss in all, and lowered it.
+
+    Each counts by the share of the loss at the time, but as no more than STEP.
+    """
+
+    up: float = 0.0
+    down: float = 0.0
+    count: int = 0
+
+    def gone(self, slope: float) -> Way:
+        """Return the way after one more step."""
+        far = max(-STEP, min(slope, STEP))
+        return Way(self.up + max(far, 0.0), self.down + max(-far, 0.0), self.count + 1)
+
+
+def climbing(ways: Mapping[int, Way]) -> dict[int, Doubt]:
+    """Return whose steps lead uphill again and again, and why that is too much."""
+    found = {}
+    for partition, way in ways.items():
+        if way.up == 0:
+            continue
+        share = way.up / (way.up + way.down)
+        most = CLIMBED + SLACK / sqrt(way.count)
+        if share > most:
+            found[partition] = Doubt("share of steps uphill", share, most)
+    return found
+
+
+def rises(replies: Sequence[Reply], sent: Payload, trial: Trial) -> list[float]:
+    """Return what the loss of the server's model rises by with a step along each change."""
+    mean = sent.posterior.mean
+
+    def after(step: np.ndarray) -> float:
+        return trial(replace(sent, posterior=replace(sent.posterior, mean=mean + step)))
+
+    before = trial(sent)
+    changes = (reply.posterior.mean - mean for reply in replies)
+    return [after(np.float32(STEP) * change) - before for change in changes]
+
+
+def slopes(replies: Sequence[Reply], sent: Payload, trial: Trial) -> dict[int, float]:
+    """Return the same by partition, as shares of the loss."""
+    before = trial(sent)
+    found = rises(replies, sent, trial)
+    if not before > 0:
+        return {}
+    return {reply.partition: rise / before for reply, rise in zip(replies, found, strict=True)}
+
+
+def downhill(raised: Sequence[float]) -> list[int]:
     """Return the places of the replies whose first step does not raise the loss.
 
-    `rises` are what it rises by. Of the replies that raise it, half of all go at most, those that
+    `raised` is what it rises by. Of the replies that raise it, half of all go at most, those that
     raise it most.
     """
-    steepest = sorted(range(len(rises)), key=lambda place: -rises[place])
-    gone = {place for place in steepest[: len(rises) // 2] if rises[place] > 0}
-    return [place for place in range(len(rises)) if place not in gone]
+    steepest = sorted(range(len(raised)), key=lambda place: -raised[place])
+    gone = {place for place in steepest[: len(raised) // 2] if raised[place] > 0}
+    return [place for place in range(len(raised)) if place not in gone]
 
 
 def harmless(count: int, loss: Loss, *, least: float = 0.0, staying: int = 0) -> list[int]:

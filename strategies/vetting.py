@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import log
 from typing import Any
 
 import numpy as np
@@ -17,12 +16,13 @@ from fedivon_app.core.codec import Payload
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.strategies.attacks import Attack
 from fedivon_app.strategies.base import PosteriorStrategy, Reply
-from fedivon_app.strategies.cohort import diagonal
+from fedivon_app.strategies.claims import claimed
 from fedivon_app.strategies.guard import Bounds, Findings, Guarded, guarded
-from fedivon_app.strategies.history import Claim, History
+from fedivon_app.strategies.history import History
 from fedivon_app.strategies.portraits import LESS
 from fedivon_app.strategies.robust_merge import Vetted, vetted
 from fedivon_app.strategies.sketch import Sketch
+from fedivon_app.strategies.trial import Trial, slopes
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class Screened:
 
 
 class Vetting:
-    """The checks of a run, by its settings."""
+    """The checks of a run, by its settings; `trial` is the server's own, if it has examples."""
 
-    def __init__(self, strategy: PosteriorStrategy[Any], length: int):
+    def __init__(self, strategy: PosteriorStrategy[Any], length: int, trial: Trial | None = None):
         settings = strategy.settings
         liars = settings.attack.liars(settings.data.clients or 0, settings.seed)
         self.strategy = strategy
@@ -54,6 +54,7 @@ class Vetting:
             change=settings.server.change_bound,
             size=settings.server.size_bound,
         )
+        self._trial = trial if strategy.takes_replies_whole else None
         self._sketch = Sketch.of(length, settings.seed) if settings.keeps_history else None
 
     def attacked(
@@ -90,7 +91,7 @@ class Vetting:
             kept = [reply for reply in replies if reply.partition not in bounded]
             bounded = {}
         if self._sketch is not None:
-            history = self._seen(number, kept, sent.posterior, history, self._sketch)
+            history = self._seen(number, kept, sent, history, self._sketch)
             doubts = history.doubts(coupled=self.strategy.takes_replies_whole)
             gone = history.left_out
             for reply in kept:
@@ -114,6 +115,8 @@ class Vetting:
         """
         replies = screened.replies
         weights = self.strategy.weigh(replies, sent.posterior)
+        if self.settings.merge.robust == "none" and not screened.discontented:
+            return Vetted(list(replies), weights)
         less = [reply.partition in screened.discontented for reply in replies]
         if any(less) and not self.strategy.takes_replies_whole:
             weights = np.where(less, LESS * weights, weights)
@@ -140,38 +143,21 @@ class Vetting:
         self,
         number: int,
         replies: Sequence[Reply],
-        sent: Posterior,
+        sent: Payload,
         history: History,
         sketch: Sketch,
     ) -> History:
         """Return the clients' record after this round's replies."""
         rate = self.settings.client.rate_in(number, self.settings.rounds)
-        changes = {r.partition: sketch(r.posterior.mean - sent.mean) / rate for r in replies}
-        after = history.seen(changes, sketch(sent.mean), _claims(replies, sent))
+        server = sent.posterior
+        changes = {r.partition: sketch(r.posterior.mean - server.mean) / rate for r in replies}
+        claims = claimed(replies, server)
+        steps = {} if self._trial is None else slopes(replies, sent, self._trial)
+        after = history.seen(changes, sketch(server.mean), claims, steps)
         doubted = frozenset(after.doubts(coupled=self.strategy.takes_replies_whole)) & frozenset(
             changes
         )
         return after.judged(doubted, number, self.settings.server.leave_out_after)
-
-
-def _claims(replies: Sequence[Reply], sent: Posterior) -> dict[int, Claim]:
-    """Return how much more precise each client says to be than what is usual in this round.
-
-    A first round's precisions may be many times the prior's, and a later one's are next to those
-    that were sent: so clients are held against those who were sent the same.
-    """
-    if sent.precision is None or not replies:
-        return {}
-    told = {reply.partition: float(np.log(diagonal(reply.posterior)).mean()) for reply in replies}
-    usual = float(np.median(list(told.values())))
-    size = float(np.median([reply.num_examples for reply in replies]))
-    return {
-        reply.partition: Claim(
-            value=told[reply.partition] - usual,
-            allowance=max(0.0, log(reply.num_examples / size)),
-        )
-        for reply in replies
-    }
 
 
 def _told(found: dict[str, float]) -> str:

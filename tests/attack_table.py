@@ -3,9 +3,11 @@
     python -m tests.attack_table FILE --attacks sign-flip alie --shares 0.2 --robust none auto
 
 Each run is a line of FILE; those that are there already are not made again. Without --attacks the
-table of what FILE holds is printed. What it makes are runs of the real server and clients, without
-reports; `fedivon sweep` makes the same with them, and takes longer. Bounds are not chosen by the
-test part, but with --part holdout --set rounds=60 data.holdout=300, other seeds and another FILE.
+table of what FILE holds is printed, and with --picture drawn as a heat map. A robust rule with
++mixing behind it has the replies mixed with their neighbours before. What it makes are runs of the
+real server and clients, without reports; `fedivon sweep` makes the same with them, and takes
+longer. Bounds are not chosen by the test part, but with --part holdout --set rounds=60
+data.holdout=300, other seeds and another FILE.
 """
 
 from __future__ import annotations
@@ -23,16 +25,21 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import torch
 
 from fedivon_app.core.compose import compose
 from fedivon_app.core.errors import RunError
 from fedivon_app.methods import method, settings_of
+from fedivon_app.report.heat_plot import Heat, heat_map
 from fedivon_app.server.evaluation import Evaluator
 from fedivon_app.server.setup import prepare
 from fedivon_app.server.trial import trial_of
 from fedivon_app.strategies.rounds import Rounds
 from tests.golden import InProcess, prepare_process
+
+Row = tuple[str, str]  # share and kind of an attack
+Column = tuple[str, str]  # strategy and defence
 
 SHORT = ["evaluation.every=0", "evaluation.clients_every=0", "evaluation.final_samples=32"]
 
@@ -84,26 +91,51 @@ def _measured(experiment: str, strategy: str, words: list[str], part: str) -> di
     }
 
 
+def fields(lines: list[dict[str, Any]]) -> dict[Row, dict[Column, list[dict[str, Any]]]]:
+    """The runs by attack and share, and by strategy and defence; each has as many as seeds."""
+    columns = list(dict.fromkeys((line["strategy"], line["robust"]) for line in lines))
+    rows = sorted({(line["share"], line["attack"]) for line in lines})
+    found: dict[Row, dict[Column, list[dict[str, Any]]]]
+    found = {row: {column: [] for column in columns} for row in rows}
+    for line in lines:
+        found[line["share"], line["attack"]][line["strategy"], line["robust"]].append(line)
+    return found
+
+
+def mean(lines: list[dict[str, Any]], name: str) -> float:
+    """The mean of a score over seeds, NaN without any."""
+    return sum(line[name] for line in lines) / len(lines) if lines else float("nan")
+
+
 def table(lines: list[dict[str, Any]]) -> str:
     """The runs as a table: a row an attack, a column a defence, means over seeds."""
-    columns = list(dict.fromkeys((line["strategy"], line["robust"]) for line in lines))
-    rows = list(dict.fromkeys((line["attack"], line["share"]) for line in lines))
+    found = fields(lines)
+    columns = list(dict.fromkeys(column for row in found.values() for column in row))
     text = [f"| attack | {' | '.join(f'{s}, {r}' for s, r in columns)} |"]
     text.append("| --- |" + " --- |" * len(columns))
-    for row in sorted(rows, key=lambda one: (one[1], one[0])):
-        cells = []
-        for column in columns:
-            fit = [
-                line
-                for line in lines
-                if (line["attack"], line["share"]) == row
-                and (line["strategy"], line["robust"]) == column
-            ]
-            accuracy = sum(line["accuracy"] for line in fit) / max(len(fit), 1)
-            ece = sum(line["ece"] for line in fit) / max(len(fit), 1)
-            cells.append(f"{accuracy:.1f} / {ece:.3f} ({len(fit)})" if fit else "")
-        text.append(f"| {row[0]} {row[1]} | {' | '.join(cells)} |")
+    for (share, attack), row in found.items():
+        cells = [
+            f"{mean(fit, 'accuracy'):.1f} / {mean(fit, 'ece'):.3f} ({len(fit)})" if fit else ""
+            for fit in row.values()
+        ]
+        text.append(f"| {attack} {share} | {' | '.join(cells)} |")
     return "\n".join(text)
+
+
+def picture(lines: list[dict[str, Any]], path: Path) -> None:
+    """Draw the accuracy of the runs as a heat map, a row an attack, a column a defence."""
+    found = fields(lines)
+    columns = list(dict.fromkeys(column for row in found.values() for column in row))
+    several = len({strategy for strategy, _ in columns}) > 1
+    heat = Heat(
+        title="Accuracy % under attack",
+        rows=[f"{attack}, {float(share):.0%}" for share, attack in found],
+        columns=[f"{strategy}\n{robust}" if several else robust for strategy, robust in columns],
+        values=np.array(
+            [[mean(fit, "accuracy") for fit in row.values()] for row in found.values()]
+        ),
+    )
+    heat_map(heat).savefig(path, dpi=110)
 
 
 def main() -> int:
@@ -116,6 +148,7 @@ def main() -> int:
     parser.add_argument("--robust", nargs="+", default=["none", "auto"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--part", default="test", choices=("test", "holdout"))
+    parser.add_argument("--picture", type=Path)
     parser.add_argument("--set", nargs="*", default=["rounds=60"])
     options = parser.parse_args()
     prepare_process()
@@ -134,7 +167,9 @@ def main() -> int:
             if key in done:
                 continue
             kind, _, strength = attack.partition(":")
-            words = [*options.set, f"seed={seed}", f"merge.robust={robust}"]
+            rule, _, before = robust.partition("+")
+            words = [*options.set, f"seed={seed}", f"merge.robust={rule}"]
+            words += [f"merge.robust_{before}=true"] if before else []
             if kind != "none":
                 words += [f"attack.kind={kind}", f"attack.share={share}"]
                 words += [f"attack.strength={strength}"] if strength else []
@@ -143,6 +178,8 @@ def main() -> int:
             print(json.dumps(line), file=out, flush=True)
             lines.append(line)
     print(table(lines))
+    if options.picture:
+        picture(lines, options.picture)
     return 0
 
 

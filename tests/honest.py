@@ -69,6 +69,8 @@ def settings_for(experiment: str, name: str, digits: bool):
     full = compose(settings_of, experiment, name)
     clients = min(full.data.clients or 4, 8) if digits else full.data.clients or 4
     words = [*SHORT, f"data.clients={clients}", f"clients_per_round={min(3, clients)}"]
+    if not full.privacy.secure_aggregation:
+        words.append("server.history=true")  # claims of precision are judged from the first on
     if name != "bayes-admm-full" and full.model.name != "linear":
         words += SMALL
     if digits and full.data.source not in ("digits", "synthetic"):

@@ -18,9 +18,12 @@ _COMPACT_WIRE = (
     "core.vectors",
 )
 _DEFENCES = (
+    "strategies.claims",
     "strategies.portraits",
     "strategies.robust",
+    "strategies.robust_merge",
     "strategies.sketch",
+    "strategies.taken_back",
     "strategies.trial",
 )
 _LABEL_NOISE = ("datasets.noise",)

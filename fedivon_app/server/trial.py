@@ -14,7 +14,7 @@ from fedivon_app.core.predict import predict_mean
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.datasets.loading import tensors
 from fedivon_app.server.setup import Preparation
-from fedivon_app.strategies.merging import Trial
+from fedivon_app.strategies.trial import Trial
 
 
 def trial_of(settings: AnySettings, prepared: Preparation) -> Trial | None:

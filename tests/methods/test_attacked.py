@@ -51,6 +51,27 @@ def test_examples_of_the_servers_own_tell_who_trains_on_flipped_labels():
     assert with_it["accuracy"] > by_history["accuracy"] + 10
 
 
+ADMM = [  # values with which BayesADMM learns the digits
+    "client.learning_rate=0.0595",
+    "client.hess_init=0.0922",
+    "client.beta1=0.76",
+    "client.beta2=0.99999",
+    "client.temperature=0.00106",
+    "merge.rho=0.222",
+    "merge.dual_step=0.13",
+    "merge.prior_precision=0.000227",
+]
+
+
+def test_a_large_claim_at_a_few_weights_does_not_end_a_run():
+    """Without a defence the precision grows in every round, and in the tenth it is too much."""
+    words = [*ADMM, "rounds=12", "attack.kind=poisoned-prior", "attack.share=0.2"]
+    with_it = measured("demo", "bayes-admm", [*words, "merge.robust=auto"])
+    assert with_it["found"] == 4 and with_it["honest_left_out"] == 0
+    assert with_it["accuracy"] > 70
+    assert "diverged" in measured("demo", "bayes-admm", words)["failed"]
+
+
 class Sites(InProcess):
     """Nodes with names, as sites have them."""
 

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.posterior import Posterior
-from fedivon_app.strategies.history import Claim, History
+from fedivon_app.strategies.claims import Claim
+from fedivon_app.strategies.history import History
 from fedivon_app.strategies.sketch import Sketch, cosine
 from fedivon_app.strategies.standing import Standing
 
@@ -89,6 +90,22 @@ def test_claims_are_held_against_what_clients_differ_by():
     wide = dict.fromkeys(range(CLIENTS), Claim(0.1)) | {4: Claim(7.0), 5: Claim(4.0)}
     history = answers(None, rounds=1, liars=(), claims=wide)
     assert set(history.doubts()) == {4, 5}
+
+
+def test_whose_steps_lead_uphill_is_in_doubt_and_a_checkpoint_knows():
+    history = History()
+    rng = np.random.default_rng(0)
+    for _ in range(10):
+        changes = {k: rng.standard_normal(SIZE) for k in range(CLIENTS)}
+        slopes = {k: 0.02 if k == 3 else rng.choice([-0.02, 0.02]) for k in range(CLIENTS)}
+        history = history.seen(changes, np.zeros(SIZE), slopes=slopes)
+    found = {k: doubt for k, doubt in history.doubts(coupled=True).items() if "steps" in doubt.what}
+    assert set(found) == {3}
+    payload = Payload(Posterior(np.zeros(3)))
+    kept = Standing(5, payload, history=history)
+    again = Standing.of(5, payload, kept.arrays()).history
+    assert again.doubts(coupled=True) == history.doubts(coupled=True)
+    assert again.clients[3].way == history.clients[3].way
 
 
 def test_who_is_in_doubt_too_often_is_left_out():

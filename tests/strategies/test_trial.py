@@ -11,7 +11,15 @@ from fedivon_app.core.codec import Payload
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.strategies import trial
 from fedivon_app.strategies.base import Reply
-from fedivon_app.strategies.trial import at_hand, downhill, harmless
+from fedivon_app.strategies.trial import (
+    STEP,
+    Way,
+    at_hand,
+    climbing,
+    downhill,
+    harmless,
+    slopes,
+)
 
 values = st.lists(st.floats(-5, 5), min_size=1, max_size=9)
 
@@ -89,3 +97,40 @@ def test_small_replies_are_held_in_memory_and_others_read_whenever_they_are_need
     assert all(last.payload is sent for _ in range(6))
     assert len(read) == reads
     assert at_hand([]) == []
+
+
+def walked(*steps):
+    way = Way()
+    for step in steps:
+        way = way.gone(step)
+    return way
+
+
+def test_whose_steps_lead_uphill_again_and_again_is_in_doubt():
+    ways = {1: walked(*[0.01] * 9), 2: walked(*[0.01, -0.01] * 9), 3: walked(*[-0.01] * 9)}
+    found = climbing(ways)
+    assert set(found) == {1}
+    assert "its share of steps uphill over the run is 1.00, and at most 0.97" in str(found[1])
+
+
+def test_few_steps_prove_nothing_and_neither_does_one_long_one():
+    assert not climbing({1: walked(0.01, 0.01, 0.01, 0.01), 2: Way(), 3: walked(0.0, 0.0)})
+    honest = walked(*[-0.01] * 10, 40.0)
+    assert honest.up == STEP and not climbing({1: honest})
+
+
+def test_a_step_counts_by_the_share_of_the_loss_that_it_adds():
+    """The loss is the square of the mean's distance from 1: 1 before, and .95^2 after a step."""
+    sent = Payload(Posterior(np.zeros(1)))
+    moves = {4: 1.0, 7: -1.0, 9: 0.0}
+    replies = [
+        Reply(k, 10, 0, Payload(Posterior(np.full(1, move))), {}) for k, move in moves.items()
+    ]
+
+    def trial(payload):
+        return float(2 * (payload.posterior.mean[0] - 1) ** 2)
+
+    assert slopes(replies, sent, trial) == pytest.approx(
+        {4: 0.95**2 - 1, 7: 1.05**2 - 1, 9: 0.0}, abs=1e-6
+    )
+    assert slopes(replies, sent, lambda payload: 0.0) == {}
