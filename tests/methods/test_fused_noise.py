@@ -1,0 +1,33 @@
+"""Methods whose clients run IVON teach the same with fused noise as with torch's."""
+
+from unittest import mock
+
+import pytest
+import torch
+
+from tests import golden
+
+WORDS = ["rounds=15", "client.epochs=5", "evaluation.every=15", "evaluation.clients_every=15"]
+SCORES = ["gm.test.mean.nll", "pm.clients_after_training.mc.nll"]
+
+
+def scores(method: str, noise: str) -> list[float]:
+    golden.prepare_process()
+    with mock.patch.object(torch, "set_num_threads"):
+        records = golden.run(method, *WORDS, f"client.noise={noise}")
+    found = dict(golden.leaves(records[-1]))
+    return [found[name] for name in SCORES]
+
+
+@pytest.mark.parametrize(
+    "method", ["fedivon", "fedivon-personal", "bayes-admm", "bregman-admm", "pvi"]
+)
+def test_scores_are_near_those_with_torchs_noise(method):
+    torchs, fused = scores(method, "torch"), scores(method, "fused")
+    assert fused[0] == pytest.approx(torchs[0], rel=0.03)
+    assert fused[1] == pytest.approx(torchs[1], rel=0.1)  # four samples of the weights
+    assert fused != torchs  # other digits, so that it was in use
+
+
+def test_one_seed_gives_the_same_digits():
+    assert scores("fedivon", "fused") == scores("fedivon", "fused")
