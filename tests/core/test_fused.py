@@ -16,7 +16,7 @@ from scipy.special import ndtri
 from fedivon_app.core import compiled, ivon, normals
 from fedivon_app.core.compiled import Loop
 from fedivon_app.core.errors import SettingsError
-from fedivon_app.core.fused_normals import FusedNormals
+from fedivon_app.core.fused_normals import FusedNormals, _normal
 from fedivon_app.core.fused_step import FusedPasses
 from fedivon_app.core.ivon import IVON
 from fedivon_app.core.ivon_passes import passes
@@ -156,8 +156,6 @@ def test_numbers_are_the_quantiles_of_the_generators_bits():
 
 @pytest.mark.parametrize("bits", [0, 1, 2, 3, 2**32 - 2, 2**32 - 1, 2**31, 2**20, 12345])
 def test_the_rarest_numbers_are_right_too(bits):
-    from fedivon_app.core.fused_normals import _normal
-
     expected = -ndtri(((bits >> 1) + 0.5) / 2.0**32) * (-1) ** (bits & 1)
     assert float(_normal(np.uint32(bits))) == pytest.approx(expected, abs=1e-5)
 
@@ -187,8 +185,8 @@ def test_without_numba_the_error_names_the_extra(monkeypatch):
     IVON([torch.nn.Parameter(torch.zeros(2))], lr=0.1, ess=10, noise="faster")
 
 
-def test_clients_do_without_numba_unless_it_is_asked_for():
-    words = "import sys; sys.modules['numba'] = None; import fedivon_app.clients.fedivon"
+def test_ivon_does_without_numba_unless_it_is_asked_for():
+    words = "import sys; sys.modules['numba'] = None; import fedivon_app.core.ivon"
     subprocess.run([sys.executable, "-c", words], check=True, timeout=120)
 
 
