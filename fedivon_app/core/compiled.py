@@ -15,7 +15,8 @@ import numba
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# A product and a sum are rounded once, as torch does it too.
+# A product and a sum are rounded once, as torch does it too. What is kept knows nothing of these:
+# who changes them has to change, or to touch, the modules with loops as well.
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"contract"}}
 
 

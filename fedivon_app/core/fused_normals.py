@@ -1,10 +1,11 @@
 """Standard normal numbers in one compiled loop, with what is made of them.
 
 The bits come from 512 generators that take turns, each Doty-Humphrey's sfc32 with a state of its
-own. A number has 32 of them: 31 give q, evenly spread over (0, 1), the last one a sign. The number
-is the z > 0 which N(0, 1) exceeds, on either side, with probability q. With w = -log(q (2 - q)) it
-is z = (1 - q) f(w), and f is so smooth that a ratio of two polynomials gives z to 1e-5. No branch
-is taken, so that a processor makes 8 or 16 numbers at once. The largest is 6.2.
+own, which numpy's SFC64 gives it. A number has 32 of them: 31 give q, evenly spread over (0, 1),
+the last one a sign. The number is the z > 0 which N(0, 1) exceeds, on either side, with probability
+q. With w = -log(q (2 - q)) it is z = (1 - q) f(w), and f is so smooth that a ratio of two
+polynomials gives z to 1e-5. No branch is taken, so that a processor makes 8 or 16 numbers at once.
+The largest is 6.2.
 """
 
 from __future__ import annotations
@@ -106,9 +107,11 @@ class FusedNormals:
     """Draws normal numbers, by themselves or with the weights that they make."""
 
     def __init__(self, seed: int):
-        words = np.random.SeedSequence(seed).generate_state(3 * _GENERATORS)
-        self._state = [np.ascontiguousarray(row) for row in words.reshape(3, _GENERATORS)]
-        self._state.append(np.zeros(1, u32))  # the turns that were taken
+        words = np.random.SFC64(seed).random_raw(3 * _GENERATORS // 2).view(u32)
+        self._state = [
+            *words.reshape(3, _GENERATORS),
+            np.zeros(1, u32),
+        ]  # the turns that were taken
 
     def fill(self, out: Tensor) -> None:
         """Let a flat vector hold new numbers."""

@@ -122,7 +122,7 @@ def _move(
         momentum[i] = g
         away = m if prior_mean is None else m - prior_mean[i]
         step = raised * g + wd * away
-        if u is not None:
+        if v is not None and u is not None:
             step += v[i] - u[i] * m
         step = step / d
         step = min(max(step, -radius), radius)

@@ -85,7 +85,7 @@ class Numbers:
     @property
     def largest_step(self) -> float:
         """Return how far a step may go, in units of 1/sqrt(d)."""
-        return self.step_bound * self.ess**-0.5
+        return float(self.step_bound * self.ess**-0.5)
 
 
 class Passes(Protocol):

@@ -136,7 +136,7 @@ def test_what_is_no_number_stays_none():
 
 def bits_of(seed: int, count: int) -> np.ndarray:
     """The bits of 512 generators sfc32, which take turns, written down once more."""
-    a, b, c = np.random.SeedSequence(seed).generate_state(3 * 512).reshape(3, 512)
+    a, b, c = np.random.SFC64(seed).random_raw(768).view(np.uint32).reshape(3, 512)
     found = []
     for turn in range(1, -(-count // 512) + 1):
         found.append(a + b + np.uint32(turn))
