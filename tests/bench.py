@@ -128,6 +128,8 @@ def optimizer_steps(network: Network, turns: int = 25) -> dict[str, float]:
         "IVON, fast noise in pairs": ivon_steps(IVON, noise="fast", antithetic=True),
         "IVON, faster noise": ivon_steps(IVON, noise="faster"),
         "IVON, faster noise in pairs": ivon_steps(IVON, noise="faster", antithetic=True),
+        "IVON, fused": ivon_steps(IVON, noise="fused"),
+        "IVON, fused in pairs": ivon_steps(IVON, noise="fused", antithetic=True),
         "ivon-opt": ivon_steps(ivon.IVON),
         "Adam": adam_steps(),
         "fused Adam": adam_steps(fused=True),
@@ -183,6 +185,10 @@ CONTESTANTS = {
     ),
     "FedIvon, fast noise": Contestant("fedivon", FedIvonClient, ("client.noise=fast",)),
     "FedIvon, faster noise": Contestant("fedivon", FedIvonClient, ("client.noise=faster",)),
+    "FedIvon, fused": Contestant("fedivon", FedIvonClient, ("client.noise=fused",)),
+    "FedIvon, fused, independent samples": Contestant(
+        "fedivon", FedIvonClient, ("client.noise=fused", "client.antithetic=false")
+    ),
     "FedAvg": Contestant("fedavg", PlainAdamClient),
     "FedAvg, fused Adam": Contestant("fedavg", PointClient),
     "Flipout": Contestant("flipout", FlipoutClient),

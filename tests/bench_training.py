@@ -164,6 +164,8 @@ def bayes_admm_rounds(folder: Path, pictures: int = 600, turns: int = 5) -> dict
         "BayesADMM, faster noise": round_of(client_of("client.noise=faster")),
         "BayesADMM, fast noise in pairs": round_of(client_of(table, pairs)),
         "BayesADMM, faster noise in pairs": round_of(client_of("client.noise=faster", pairs)),
+        "BayesADMM, fused": round_of(client_of("client.noise=fused")),
+        "BayesADMM, fused in pairs": round_of(client_of("client.noise=fused", pairs)),
     }
     inputs, labels = client.examples("train", rows)
     network = nn.Sequential(

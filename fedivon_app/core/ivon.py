@@ -17,7 +17,8 @@ With `antithetic` every second sample mirrors the one before it, m - epsilon/sqr
 m + epsilon/sqrt(s): each is a draw from q as before, a pair needs half the random numbers, and what
 the gradient at m adds to h_hat cancels in it.
 
-With `noise` "fast" or "faster" the random numbers come from a table, see core/normals.py.
+With `noise` "fast" or "faster" the random numbers come from a table, see core/normals.py; with
+"fused" a compiled loop draws them, and makes a sample, or a step, of them as it goes.
 
 With `step_bound` no step moves a coordinate by more than so many of its sigmas 1/sqrt(s), those of
 the sample. A step divides by h, so that where h is far below hess_init a rate that was fine in the
@@ -46,9 +47,10 @@ from torch.optim.optimizer import ParamsT
 from fedivon_app.core.flat import Array
 from fedivon_app.core.flat_parameters import FlatParameters
 from fedivon_app.core.ivon_options import check_options
+from fedivon_app.core.ivon_passes import passes
 from fedivon_app.core.ivon_samples import Average, Samples
-from fedivon_app.core.ivon_step import Vectors, move_hessian, move_mean
-from fedivon_app.core.normals import Noise, normals
+from fedivon_app.core.ivon_step import Numbers, Sampled, Vectors
+from fedivon_app.core.normals import Noise
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.transfer import sent
 
@@ -119,8 +121,8 @@ class IVON(torch.optim.Optimizer):
             self._mean,
             expected=mc_samples,
             mirrored=antithetic,
-            fill=normals(noise, self._mean.device),
         )
+        self._passes = passes(noise, self._mean.device)
         self._prior_mean = None if prior is None else self._vector(prior.mean, "prior")
         self._v = None if dual is None else self._vector(dual[0], "dual")
         self._u = None if dual is None else self._vector(dual[1], "dual")
@@ -164,10 +166,6 @@ class IVON(torch.optim.Optimizer):
         """Clear the flat gradient; its views stay bound, whatever `set_to_none` says."""
         self._flat.clear_gradient()
 
-    @property
-    def _parts(self) -> list[slice]:
-        return [group["slice"] for group in self.param_groups]
-
     @contextmanager
     def sampled_params(self, train: bool = False) -> Iterator[None]:
         """Let the parameters hold a draw from the posterior inside the block.
@@ -175,17 +173,18 @@ class IVON(torch.optim.Optimizer):
         With `train`, the gradient that they have at its end counts for `step`.
         """
         with torch.no_grad():
-            draw = (self._samples.draw if train else self._samples.draw_aside)(self._parts)
-            torch.rsqrt(self._scaled, out=self._root)
-            for group in self.param_groups:
+            draw = self._samples.next() if train else self._samples.aside()
+            for group in self.param_groups:  # one after the other, as ivon-opt draws
                 part = group["slice"]
-                torch.addcmul(
-                    self._mean[part],
-                    draw.noise[part],
-                    self._root[part],
-                    value=draw.sign * group["ess"] ** -0.5,
-                    out=self._flat.drawn[part],
+                at = Sampled(
+                    mean=self._mean[part],
+                    scaled=self._scaled[part],
+                    root=self._root[part],
+                    noise=draw.noise[part],
+                    drawn=self._flat.drawn[part],
+                    new=draw.new,
                 )
+                self._passes.sample(at, width=draw.sign * group["ess"] ** -0.5)
             if train:
                 self.zero_grad()
         self._flat.show_drawn()
@@ -225,8 +224,6 @@ class IVON(torch.optim.Optimizer):
     def _update(self, group: Group, average: Average) -> None:
         """Move the group's h, its momentum and its m."""
         part = group["slice"]
-        ess = group["ess"]
-        widening = 0.5 * (1 - group["beta2"]) * ess * group["gradient_noise"] ** 2
         at = Vectors(
             mean=self._mean[part],
             momentum=self._momentum[part],
@@ -238,23 +235,24 @@ class IVON(torch.optim.Optimizer):
             sign=average.sign,
             multiplied=average.multiplied,
             decay=group["decay"],
-            pull=group["pull"] - widening if widening else group["pull"],
+            pull=group["pull"],
             prior_mean=None if self._prior_mean is None else self._prior_mean[part],
             v=None if self._v is None else self._v[part],
             u=None if self._u is None else self._u[part],
         )
-        move_hessian(at, ess=ess, beta2=group["beta2"])
-        at.momentum.lerp_(at.gradient, 1 - group["beta1"])
-        learning_rate = group["lr"]
-        if self.rescale_lr:
-            learning_rate = learning_rate * (group["hess_init"] + group["decay"])
-        move_mean(
-            at,
-            learning_rate=learning_rate,
+        by = Numbers(
+            ess=group["ess"],
+            beta1=group["beta1"],
+            beta2=group["beta2"],
+            learning_rate=group["lr"],
+            hess_init=group["hess_init"],
+            rescaled=self.rescale_lr,
             correction=1 - group["beta1"] ** self.current_step if self.debias else 1.0,
             clip_radius=group["clip_radius"],
-            largest_step=group["step_bound"] * ess**-0.5,
+            step_bound=group["step_bound"],
+            gradient_noise=group["gradient_noise"],
         )
+        self._passes.move(at, by)
 
     @property
     def hess(self) -> Tensor:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from fedivon_app.core.normals import Fill
-
 
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """An epsilon of theta = m + sign epsilon/sqrt(s)."""
+    """An epsilon of theta = m + sign epsilon/sqrt(s), which is to be drawn if it is `new`."""
 
     noise: Tensor
     sign: int
+    new: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,35 +35,25 @@ class Samples:
     """The samples of training since the last step, of which there are `expected` before the next.
 
     `mirrored` lets every second one have the epsilon of the one before it, with the other sign.
-    `fill` draws.
     """
 
-    def __init__(self, like: Tensor, expected: int, mirrored: bool, fill: Fill):
+    def __init__(self, like: Tensor, expected: int, mirrored: bool):
         self.expected = expected
         self.mirrored = mirrored
-        self.fill = fill
         self.count = 0
         self._noise = torch.empty_like(like)
         self._sign = -1  # of the last sample
         self._gradient_sum: Tensor | None = None  # if they are several
         self._noise_sum: Tensor | None = None  # of epsilon g_hat, likewise
 
-    def draw(self, parts: Sequence[slice]) -> Draw:
-        """Return the epsilon of the next sample, drawn part after part, as ivon-opt does."""
+    def next(self) -> Draw:
+        """Return the epsilon of the next sample, or where to draw it."""
         self._sign = -self._sign if self.mirrored else 1
-        if self._sign > 0:
-            self._fill_parts(self._noise, parts)
-        return Draw(self._noise, self._sign)
+        return Draw(self._noise, self._sign, new=self._sign > 0)
 
-    def draw_aside(self, parts: Sequence[slice]) -> Draw:
-        """Return an epsilon that does not take the place of one that was kept for a step."""
-        noise = torch.empty_like(self._noise)
-        self._fill_parts(noise, parts)
-        return Draw(noise, sign=1)
-
-    def _fill_parts(self, noise: Tensor, parts: Sequence[slice]) -> None:
-        for part in parts:
-            self.fill(noise[part])
+    def aside(self) -> Draw:
+        """Return where to draw an epsilon that does not take the place of one kept for a step."""
+        return Draw(torch.empty_like(self._noise), sign=1, new=True)
 
     def keep(self, gradient: Tensor) -> None:
         """Count the gradient at the sample that was drawn last."""

@@ -1,4 +1,4 @@
-"""One step of IVON on the vectors of a group of parameters, in place and in few passes.
+"""A sample and a step of IVON on the vectors of a group of parameters, in place, in few passes.
 
 The equations are those of core/ivon.py, with d = h + wd = s/ess for the hessian.
 """
@@ -8,9 +8,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from math import inf, isinf
+from typing import Protocol
 
 import torch
 from torch import Tensor
+
+from fedivon_app.core.normals import Fill
+
+
+@dataclass(frozen=True, eq=False)
+class Sampled:
+    """What a sample reads and writes of a group of parameters.
+
+    `drawn` becomes theta, by an epsilon that is `noise`; if it is `new` it is to be drawn before.
+    `root` becomes 1/sqrt(d), or is left alone by who does not need it.
+    """
+
+    mean: Tensor
+    scaled: Tensor
+    root: Tensor
+    noise: Tensor
+    drawn: Tensor
+    new: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,8 +39,8 @@ class Vectors:
     `scaled` is d, and `root` is 1/sqrt(d) as it was when the sample was drawn; `move_mean`, which
     comes last, may overwrite it. `noise` is epsilon,
     to be multiplied by `sign` and the gradient, or epsilon g_hat where it is `multiplied` already.
-    `free` is memory that nobody reads any more. `decay` is wd, a number or a vector, and `pull` is
-    wd - u, less what known noise in the gradients adds to h.
+    `free` is memory that nobody reads any more. `decay` is wd, a vector where there is a prior and
+    else a number, and `pull` is wd - u.
     """
 
     mean: Tensor
@@ -40,16 +59,85 @@ class Vectors:
     u: Tensor | None = None
 
 
-def move_hessian(at: Vectors, *, ess: float, beta2: float) -> None:
+@dataclass(frozen=True)
+class Numbers:
+    """The hyper-parameters of a step; `correction` is 1 - b1^t, or 1 without debias.
+
+    The rate is multiplied by hess_init + wd where `rescaled`.
+    """
+
+    ess: float
+    beta1: float
+    beta2: float
+    learning_rate: float
+    hess_init: float
+    rescaled: bool
+    correction: float
+    clip_radius: float
+    step_bound: float
+    gradient_noise: float
+
+    @property
+    def widening(self) -> float:
+        """Return what known noise in the gradients adds to h in a step, over 1 - b2."""
+        return 0.5 * (1 - self.beta2) * self.ess * self.gradient_noise**2
+
+    @property
+    def largest_step(self) -> float:
+        """Return how far a step may go, in units of 1/sqrt(d)."""
+        return float(self.step_bound * self.ess**-0.5)
+
+
+class Passes(Protocol):
+    """What IVON does with whole vectors."""
+
+    def sample(self, at: Sampled, width: float) -> None:
+        """Let theta be m + width epsilon/sqrt(d)."""
+
+    def move(self, at: Vectors, by: Numbers) -> None:
+        """Take a step: h, the momentum and m."""
+
+
+class TorchPasses:
+    """By torch's operations, each of which is a pass; `fill` draws."""
+
+    def __init__(self, fill: Fill):
+        self._fill = fill
+
+    def sample(self, at: Sampled, width: float) -> None:
+        """Let theta be m + width epsilon/sqrt(d)."""
+        if at.new:
+            self._fill(at.noise)
+        torch.rsqrt(at.scaled, out=at.root)
+        torch.addcmul(at.mean, at.noise, at.root, value=width, out=at.drawn)
+
+    def move(self, at: Vectors, by: Numbers) -> None:
+        """Take a step: h, the momentum and m."""
+        pull = at.pull - by.widening if by.widening else at.pull
+        move_hessian(at, pull=pull, ess=by.ess, beta2=by.beta2)
+        at.momentum.lerp_(at.gradient, 1 - by.beta1)
+        learning_rate: float | Tensor = by.learning_rate
+        if by.rescaled:
+            learning_rate = learning_rate * (by.hess_init + at.decay)
+        move_mean(
+            at,
+            learning_rate=learning_rate,
+            correction=by.correction,
+            clip_radius=by.clip_radius,
+            largest_step=by.largest_step,
+        )
+
+
+def move_hessian(at: Vectors, *, pull: float | Tensor, ess: float, beta2: float) -> None:
     """Let d become d (1 + y^2)/2, y = 1 + (1 - b2)(h_hat - h)/d.
 
     With h_hat = sqrt(ess d) epsilon g_hat - u and h = d - wd, y/sqrt(2) is
-    c + k (epsilon g_hat + (wd - u)/sqrt(ess d)) / sqrt(d).
+    c + k (epsilon g_hat + (wd - u)/sqrt(ess d)) / sqrt(d). `pull` is wd - u, less the widening.
     """
     rate = 1 - beta2
     growth = at.noise
     factor = rate * (0.5 * ess) ** 0.5
-    scalar = None if isinstance(at.pull, Tensor) else at.pull
+    scalar = None if isinstance(pull, Tensor) else pull
     if scalar and not at.multiplied:
         unit = scalar * ess**-0.5  # for one pass in place of two
         growth = torch.addcmul(at.root, growth, at.gradient, value=at.sign / unit, out=at.free)
@@ -58,10 +146,10 @@ def move_hessian(at: Vectors, *, ess: float, beta2: float) -> None:
         if not at.multiplied:
             zero = _constant(at.mean.device, 0)
             growth = torch.addcmul(zero, growth, at.gradient, value=at.sign, out=at.free)
-        if isinstance(at.pull, Tensor):
-            growth.addcmul_(at.root, at.pull, value=ess**-0.5)
+        if isinstance(pull, Tensor):
+            growth.addcmul_(at.root, pull, value=ess**-0.5)
         else:
-            growth.add_(at.root, alpha=at.pull * ess**-0.5)
+            growth.add_(at.root, alpha=pull * ess**-0.5)
     middle = _constant(at.mean.device, (1 - rate) * 0.5**0.5)
     torch.addcmul(middle, growth, at.root, value=factor, out=growth)
     at.scaled.mul_(torch.addcmul(_constant(at.mean.device, 0.5), growth, growth, out=growth))

@@ -1,4 +1,4 @@
-"""Standard normal numbers: torch's own, or faster ones from tables.
+"""Standard normal numbers: torch's own, faster ones from tables, or those of a compiled loop.
 
 torch spends most of a draw on its generator of bits, which makes one word after another. The table
 holds the 2^16 means of N(0, 1) over intervals of equal probability, and a draw is one of them, of
@@ -11,19 +11,24 @@ them flipped. Of two numbers of a point, a bits of the first's place and 16 - a 
 independent (a (0, 16, 2)-net: Niederreiter 1987), so that squares of any shape with an equal share
 of N(0, 1) x N(0, 1) hold equally many points, and the two are uncorrelated to 1e-5; numbers of
 different points are independent.
+
+The compiled loop, which needs numba, is in core/fused_normals.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from importlib.util import find_spec
 from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-Noise = Literal["torch", "fast", "faster"]
+from fedivon_app.core.errors import SettingsError
+
+Noise = Literal["torch", "fast", "faster", "fused"]
 Fill = Callable[[Tensor], None]  # lets a flat vector hold new numbers
 _LEVELS = 2**16
 _AT_ONCE = 2**16  # look-ups, whose bits and indices then stay in the cache
@@ -31,14 +36,28 @@ _FLIPPED = 0x5555  # bits of a second number's place
 
 
 def normals(kind: Noise, device: torch.device) -> Fill:
-    """Return what draws; on a GPU that is torch always, whose generator there is a fast one.
-
-    The seed of the fast ones is the next number of torch's generator.
-    """
+    """Return what draws; on a GPU that is torch always, whose generator there is a fast one."""
     if kind == "torch" or device.type != "cpu":
         return _by_torch
-    seed = int(torch.randint(2**63 - 1, ()))
-    return _Lookup(seed) if kind == "fast" else _Pairs(seed)
+    if kind == "fused":
+        from fedivon_app.core.fused_normals import FusedNormals  # late, for it needs numba
+
+        return FusedNormals(new_seed()).fill
+    return _Lookup(new_seed()) if kind == "fast" else _Pairs(new_seed())
+
+
+def new_seed() -> int:
+    """Return the next number of torch's generator, the seed of those that are not torch's."""
+    return int(torch.randint(2**63 - 1, ()))
+
+
+def check_noise(kind: Noise, device: torch.device) -> None:
+    """Raise a SettingsError if these numbers need a package that is not here."""
+    if kind == "fused" and device.type == "cpu" and find_spec("numba") is None:
+        raise SettingsError(
+            "client.noise is fused, which needs the package numba on a CPU: "
+            "pip install 'fedivon[fast]', or choose torch, fast or faster"
+        )
 
 
 def _by_torch(out: Tensor) -> None:

@@ -28,6 +28,7 @@ from fedivon_app.node.warm import Mode
 # first needed, which in a fork is every time.
 NEEDED = ("fedivon_app.node.bundle", "fedivon_app.client_app")
 HELPFUL = ("httpcore", "encodings.cp437", "sklearn.datasets", "torch.profiler")
+COMPILED = "fedivon_app.core.compiled"  # needs the extra `fast`
 BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
 
@@ -39,6 +40,8 @@ def preload() -> None:
         for name in HELPFUL:
             with suppress(ImportError):
                 import_module(name)
+        with suppress(ImportError):
+            import_module(COMPILED).warm_up()
 
 
 @contextmanager

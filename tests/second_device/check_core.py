@@ -50,6 +50,7 @@ def vectors(size: int) -> tuple[Posterior, tuple[np.ndarray, np.ndarray]]:
         {"mc_samples": 2},
         {"clip_radius": 0.1, "step_bound": 1.0},
         {"prior": True, "dual": True},
+        {"noise": "fused"},
     ],
     ids=str,
 )
@@ -59,6 +60,8 @@ def test_ivon_takes_the_same_steps_and_never_waits(options):
         inputs, labels = examples_on(where)
         prior, dual = vectors(len(flat))
         given = options | {"prior": prior, "dual": dual} if "prior" in options else options
+        if where == HERE:
+            given = given | {"noise": "torch"}  # which fused noise is there
         torch.manual_seed(0)
         optimizer = IVON(flat.module.parameters(), lr=0.1, ess=100, **given)
         optimizer.hess = np.full(len(flat), 0.5)
