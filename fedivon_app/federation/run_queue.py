@@ -199,7 +199,7 @@ def tell_failure(which: str, end: RunEnd, verbose: bool) -> None:
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Make the folder, and keep a second sweep out of it."""
+    """Make the folder, and keep a second command that makes runs out of it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = open(folder / ".lock", "w")  # noqa: SIM115 - it is closed below, after the block
@@ -210,6 +210,7 @@ def alone_in(folder: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise SettingsError(
-                f"another `fedivon sweep` is at work in {folder}; --name makes a second one"
+                f"another fedivon command is making runs in {folder}: wait until it has ended, "
+                "or make these elsewhere with --runs DIR or, for a sweep or a search, --name"
             ) from None
         yield
