@@ -25,5 +25,5 @@ def node_config(text: str) -> dict[str, Any]:
         return dict(parse_config_args([text]))
     except Exception as error:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no node config, such as 'name=\"clinic\" epsilon-limit=4': {error}"
+            f"{text!r} is not a node config, such as 'name=\"clinic\" epsilon-limit=4': {error}"
         ) from None

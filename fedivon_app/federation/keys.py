@@ -183,7 +183,7 @@ def _make_site(place: Path) -> list[Path]:
     try:
         key = serialization.load_ssh_private_key(private.read_bytes(), None)
     except (ValueError, TypeError) as error:
-        raise SettingsError(f"{private} is no private key: {one_line(error)}") from None
+        raise SettingsError(f"{private} is not a private key: {one_line(error)}") from None
     text = key.public_key().public_bytes(
         serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
     )
@@ -234,16 +234,18 @@ def _read(path: Path) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(path.read_bytes())
     except ValueError as error:
-        raise SettingsError(f"{path} is no certificate: {one_line(error)}") from None
+        raise SettingsError(f"{path} is not a certificate: {one_line(error)}") from None
 
 
 def _key(path: Path) -> SigningKey:
     try:
         key = serialization.load_pem_private_key(path.read_bytes(), None)
     except (ValueError, TypeError) as error:
-        raise SettingsError(f"{path} is no private key: {one_line(error)}") from None
+        raise SettingsError(f"{path} is not a private key: {one_line(error)}") from None
     if not isinstance(key, SigningKey):
-        raise SettingsError(f"{path} is no elliptic or RSA key: the certificates here are of such")
+        raise SettingsError(
+            f"{path} is not an elliptic or RSA key: the certificates here are of such"
+        )
     return key
 
 

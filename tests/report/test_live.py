@@ -142,7 +142,7 @@ def test_the_newest_run_is_the_one_that_was_written_to_last(tmp_path):
 
 def test_what_is_no_run_is_told_before_anything_is_served(tmp_path, capsys):
     assert main(["watch", str(tmp_path)]) == 2
-    assert "is no run folder" in capsys.readouterr().err
+    assert "is not a run folder" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no `chromium` on the PATH")

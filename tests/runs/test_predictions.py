@@ -166,4 +166,4 @@ def test_json_lines(run, pictures, capsys):
 
 def test_a_folder_without_a_run_is_told(tmp_path, capsys):
     assert main(["predict", str(tmp_path), "x.png"]) == 2
-    assert "is no run folder" in capsys.readouterr().err
+    assert "is not a run folder" in capsys.readouterr().err
