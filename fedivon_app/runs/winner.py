@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import count, islice
-from math import sqrt
+from math import inf, sqrt
 from statistics import fmean, stdev
 from typing import Any
 
@@ -25,8 +25,8 @@ LEVEL = 0.95
 JUDGED_BY = (SCORES["accuracy"], NUMBER_SCORES["rmse"], SCORES["nll"])
 MEANING = {
     "accuracy": "accuracy (the share of right answers)",
-    "rmse": "RMSE (the usual size of an error)",
-    "nll": "NLL (the lower, the more probability was given to what is true)",
+    "rmse": "RMSE (the usual size of an error; lower is better)",
+    "nll": "NLL (lower is better: what was true was given more probability)",
 }
 Values = Mapping[str, Mapping[int, float]]  # by method and seed
 
@@ -64,10 +64,13 @@ class Verdict:
         )
         if self.low is None or self.high is None:
             return f"{ahead} under one seed."
+        most = 1.0 if self.score.percent else inf  # few seeds may give more than there can be
+        low = self._number(max(self.low, -most))
+        high = self._in_units(min(self.high, most))
         chance = "is more than chance" if self.certain else "may be chance"
         return (
-            f"{ahead}. Judging by {self.seeds} seeds it lies between {self._number(self.low)} and "
-            f"{self._in_units(self.high)} (95 % interval), so it {chance}."
+            f"{ahead}. Judging by {self.seeds} seeds it lies between {low} and {high} "
+            f"(95 % interval), so it {chance}."
         )
 
     def _number(self, value: float) -> str:

@@ -35,6 +35,13 @@ def test_lower_is_better_for_nll_and_chance_is_called_so():
     assert "so it may be chance" in found.text
 
 
+def test_a_lead_is_never_said_to_be_more_than_there_can_be():
+    values = {"a": {0: 0.5, 1: 0.7}, "b": {0: 0.6, 1: 0.99}}
+    found = verdict(values, ACCURACY)
+    assert found.high > 1 and found.low < -1
+    assert "it lies between -100.00 and 100.00 points" in found.text
+
+
 def test_against_several_every_interval_is_wider():
     rng = np.random.default_rng(0)
     a = dict(enumerate(0.8 + 0.001 * rng.normal(size=4)))
@@ -90,8 +97,8 @@ def test_numbers_are_compared_by_their_error():
         run["final"]["test"]["mean"] = {"rmse": rmse, "nll": 2 * rmse}
     first, second, _ = closing_lines(runs)
     assert first == (
-        "By RMSE (the usual size of an error), b is ahead of a: 1.5000 and 2.0000, "
-        "a lead of 0.5000 under one seed."
+        "By RMSE (the usual size of an error; lower is better), b is ahead of a: 1.5000 and "
+        "2.0000, a lead of 0.5000 under one seed."
     )
     assert second.startswith("By NLL (") and "b is ahead of a: 3.0000 and 4.0000" in second
 
