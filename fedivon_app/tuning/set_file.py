@@ -41,7 +41,8 @@ def words_of_file(
         raise SettingsError(f"{path}: methods must hold names of methods, and values of each")
     common = flat(values)
     own = {name: flat(part or {}) for name, part in methods.items()}
-    for strategy in list(strategies) or _own_strategy(experiment):
+    asked = list(strategies)
+    for strategy in asked or _own_strategy(experiment):
         check_names(common, _kind(strategy, str(path)), str(path))
     for strategy, part in own.items():
         check_names(part, _kind(strategy, f"{path}: methods"), f"{path}: methods.{strategy}")
@@ -51,13 +52,14 @@ def words_of_file(
     if any(kept.values()):
         words = [*words, f"{METHODS}={written(kept)}"]
     names = common.keys() | {name for part in own.values() for name in part}
-    for strategy in list(strategies) or [None]:
-        _check_values(path, experiment, strategy, [*words, *given], names - won)
+    all_words = [*words, *given]
+    for strategy in asked or _own_strategy(experiment):
+        _check_values(path, experiment, strategy, all_words, names - won)
     return words
 
 
 def _check_values(
-    path: Path, experiment: str, strategy: str | None, words: list[str], names: Collection[str]
+    path: Path, experiment: str, strategy: str, words: list[str], names: Collection[str]
 ) -> None:
     """Raise a SettingsError that names the file if values of these names, which it gives, are bad.
 
