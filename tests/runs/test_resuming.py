@@ -115,7 +115,8 @@ def test_a_run_that_is_extended_is_the_run_that_was_longer_from_the_start(
 
 
 @pytest.mark.parametrize(
-    ("file", "says"), [("metrics.jsonl", "line 1 is no record"), ("checkpoint", "no readable")]
+    ("file", "says"),
+    [("metrics.jsonl", "line 1 is not a record"), ("checkpoint", "is not a readable")],
 )
 def test_what_keeps_a_run_from_going_on_is_said_before_anything_starts(
     file, says, tmp_path, monkeypatch, capsys
