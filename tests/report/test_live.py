@@ -172,7 +172,7 @@ def test_the_page_in_a_browser_follows_the_run(browser, run, tmp_path):
     assert urls and all(url.startswith((address, "data:")) for url in urls)
 
 
-def until(browser, expression: str, part: str, seconds: float = 20) -> None:
+def until(browser, expression: str, part: str, seconds: float = 60) -> None:
     limit = time.monotonic() + seconds
     while part not in browser.value(expression):
         assert time.monotonic() < limit, browser.value(expression)
