@@ -13,6 +13,7 @@ alone.
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -54,6 +55,7 @@ def make_keys(
     """
     now = now or datetime.now(UTC)
     check_names(sites)
+    _check_hosts(hosts)
     made: list[Path] = []
     began_before = (folder / "server" / "ca.crt").is_file()
     kept_elsewhere = began_before and not (folder / "authority").is_dir()
@@ -221,6 +223,24 @@ def _alternative(host: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
         return x509.DNSName(host)
+
+
+def _check_hosts(hosts: Iterable[str]) -> None:
+    """Raise a SettingsError for what can be neither a host's name nor its address."""
+    for host in hosts:
+        if not (_is_address(host) or re.fullmatch(r"[A-Za-z0-9*_-]+(\.[A-Za-z0-9_-]+)*", host)):
+            raise SettingsError(
+                f"{host!r} is neither a host's name nor an address: give them without a scheme or "
+                "a port, as in --host fl.example.org localhost"
+            )
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _hosts(certificate: x509.Certificate) -> set[str]:

@@ -70,7 +70,9 @@ def sign(bundle: str, key_path: Path, days: float) -> str:
     """Return a signature of a bundle, by its hash."""
     try:
         key = load_ssh_private_key(key_path.read_bytes(), None)
-    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
+    except OSError as error:
+        raise SettingsError(f"{key_path} cannot be read as a key: {error.strerror}") from None
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise SettingsError(f"{key_path} cannot be read as a key: {one_line(error)}") from None
     if not isinstance(key, Ed25519PrivateKey):
         raise SettingsError(
