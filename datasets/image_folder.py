@@ -91,6 +91,8 @@ def list_pictures(path: str | Path | None) -> Listing:
             "image-folder: no folder given; set path to a folder with train/ and test/."
         )
     root = Path(path)
+    if not root.is_dir():
+        raise DataError(f"{root}: there is no such folder.")
     if not (root / "train").is_dir():
         raise DataError(
             f"{root}: there is no folder train/ in it; train/ and test/ hold one folder a class."

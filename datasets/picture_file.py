@@ -40,7 +40,7 @@ def open_picture(file: Path, values: Sequence[float] | None = None) -> Image.Ima
 
     `values` are those of a DICOM file that become black and white.
     """
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
     try:
         if file.suffix.lower() in DICOM:
@@ -53,7 +53,10 @@ def open_picture(file: Path, values: Sequence[float] | None = None) -> Image.Ima
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         if isinstance(error, DataError):
             raise
-        raise DataError(f"{file}: not a readable picture ({type(error).__name__}).") from error
+        why = f"{error.strerror}" if isinstance(error, OSError) and error.strerror else "damaged"
+        if isinstance(error, UnidentifiedImageError):
+            why = "in no format that Pillow knows"
+        raise DataError(f"{file}: not a readable picture ({why}).") from error
 
 
 def dicom_levels(file: Path, values: Sequence[float] | None = None) -> np.ndarray:

@@ -73,6 +73,11 @@ class TableFile:
                 "what matters of them as numbers, such as an age in years or the days since "
                 "admission, or leave the column out (data.drop_columns)."
             )
+        if types.is_binary(kind) and self.path.suffix.lower() in CSV:
+            raise DataError(
+                f"{self.path}: the column {name!r} holds texts that are not UTF-8: save the file "
+                "with the encoding UTF-8."
+            )
         if types.is_nested(kind) or types.is_binary(kind):
             raise DataError(f"{self.path}: the column {name!r} holds {kind}, not numbers or texts.")
         numeric = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)

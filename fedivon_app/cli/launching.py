@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -33,6 +34,8 @@ def where_of(options: argparse.Namespace) -> Where:
         )
     if options.gpus and not options.ray and not _finds_cuda():
         raise SettingsError(f"--gpus is {options.gpus:g}, but torch finds no CUDA here")
+    if options.ca and not options.superlink and not os.environ.get("FEDIVON_CA"):
+        raise SettingsError("--ca is for talking to a SuperLink: add --superlink HOST:PORT")
     return Where(
         cpus=options.cpus,
         verbose=options.verbose,
@@ -51,8 +54,10 @@ def _signature(path: Path | None) -> str:
         return ""
     try:
         return path.read_text(encoding="utf-8").strip()
-    except (OSError, ValueError) as error:
-        raise SettingsError(f"the signature cannot be read: {error}") from None
+    except OSError as error:
+        raise SettingsError(f"the signature {path} cannot be read: {error.strerror}") from None
+    except ValueError:
+        raise SettingsError(f"{path} is not a signature, as `fedivon sign` writes it") from None
 
 
 def _finds_cuda() -> bool:

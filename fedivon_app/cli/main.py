@@ -44,7 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.filename is None:
             raise
-        print(f"fedivon: {_asked_for(str(error.filename))}: {error.strerror}", file=sys.stderr)
+        blocked = isinstance(error, FileExistsError | NotADirectoryError)
+        why = "a file is in the way of a folder" if blocked else error.strerror
+        print(f"fedivon: {_asked_for(str(error.filename))}: {why}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
         again = shlex.join(["fedivon", *_words_again(words, stop)])

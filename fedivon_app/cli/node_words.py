@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import re
 from typing import Any
+
+# A name and its value. Flower passes over whatever is neither, without a word.
+PAIR = re.compile(r"\S+?=('[^']*'|\"[^\"]*\"|\S+)")
 
 
 def add_node_config(parser: argparse.ArgumentParser) -> None:
@@ -21,9 +25,14 @@ def node_config(text: str) -> dict[str, Any]:
     """Return the values of a node config."""
     from flwr.common.config import parse_config_args  # which takes a while to import
 
+    if lost := PAIR.sub("", text).split():
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a node config, such as 'name=\"clinic\" epsilon-limit=4': "
+            f"{lost[0]!r} has no value"
+        )
     try:
         return dict(parse_config_args([text]))
     except Exception as error:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no node config, such as 'name=\"clinic\" epsilon-limit=4': {error}"
+            f"{text!r} is not a node config, such as 'name=\"clinic\" epsilon-limit=4': {error}"
         ) from None

@@ -35,7 +35,7 @@ def summary_of(folder: Path) -> dict[str, Any]:
     summary = read_summary(folder)
     if summary is None:
         raise SettingsError(
-            f"{folder} has no summary.json: it is no run folder, or its run has not ended"
+            f"{folder} has no summary.json: it is not a run folder, or its run has not ended"
         )
     return summary
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from fedivon_app.plurals import listed
 from fedivon_app.runs.records import UNCERTAINTY, read_json, read_settings
 
 
@@ -30,7 +31,7 @@ def sure_of_the_unknown(folders: Iterable[Path]) -> str:
             lines.append(
                 f"{source}: {number:,} examples of classes that no client has. A model that gives "
                 f"one of its own classes {bound:.0%} or more is wrong to be so sure: "
-                f"{_listed(told)} of them."
+                f"{listed(told)} of them."
             )
     return "\n".join(lines)
 
@@ -40,7 +41,3 @@ def _shown(folder: Path) -> Mapping[str, Any]:
     ways = (read_json(folder / UNCERTAINTY) or {}).get("ways") or {}
     found: Mapping[str, Any] = (ways.get("mc") or ways.get("mean") or {}).get("ood") or {}
     return found
-
-
-def _listed(words: Sequence[str]) -> str:
-    return " and ".join([", ".join(words[:-1]), words[-1]])

@@ -135,7 +135,10 @@ def _read(path: Path) -> dict[str, Tensor]:
             return dict(load_file(path))
         held: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # of whatever kind the two readers have
-        raise SettingsError(f"model.weights: {path} cannot be read: {one_line(error)}") from None
+        raise SettingsError(
+            f"model.weights: {path} holds no weights as safetensors or torch.save writes them: "
+            f"{one_line(error)[:120]}"
+        ) from None
     if not isinstance(held, dict) or not all(isinstance(t, Tensor) for t in held.values()):
         raise SettingsError(f"model.weights: {path} holds no tensors by name (a state dict)")
     return held

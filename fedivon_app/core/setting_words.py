@@ -31,6 +31,8 @@ def type_of(annotation: Any, bounds: str = "") -> str:
     if origin in (tuple, list):
         some = PLURALS[inside[0]]
         return f"list of {some}" if origin is list or inside[-1] is ... else f"{len(inside)} {some}"
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return f"mapping with {', '.join(f'`{name}`' for name in annotation.model_fields)}"
     return "mapping" if origin is dict else str(annotation)
 
 

@@ -69,7 +69,7 @@ def copy_app(root: Path, to: Path) -> Path:
     """
 
     if not (root / PROJECT_FILE).is_file():
-        raise FlowerError(f"there is no {PROJECT_FILE} in {root}: it is no app of Flower's")
+        raise FlowerError(f"there is no {PROJECT_FILE} in {root}: it is not an app of Flower's")
     installed = (root / "__init__.py").is_file()
     inside = to / root.name if installed else to
     wanted = build_pathspec(APP_PUBLISH_INCLUDE_PATTERNS)

@@ -228,7 +228,7 @@ def _keys(place: Path) -> Iterator[Finding]:
         yield failure("keys", f"a key in {place} cannot be read: {error}", KEYS_AGAIN)
         return
     if not isinstance(private, ec.EllipticCurvePrivateKey) or private.public_key() != public:
-        yield failure("keys", f"{key} and {pub} are no elliptic pair", KEYS_AGAIN)
+        yield failure("keys", f"{key} and {pub} are not an elliptic pair", KEYS_AGAIN)
         return
     mode = stat.S_IMODE(key.stat().st_mode)
     if mode & 0o077:
@@ -243,7 +243,7 @@ def _certificate(path: Path) -> Iterator[Finding]:
     try:
         end = x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc
     except ValueError as error:
-        found = f"{path} is no certificate: {error}"
+        found = f"{path} is not a certificate: {error}"
         yield failure("authority", found, "copy the authority's ca.crt again")
         return
     found = f"{path} is good until {end:%Y-%m-%d}"
@@ -257,7 +257,7 @@ def _certificate(path: Path) -> Iterator[Finding]:
 def _superlink(address: str, keys: Path | None) -> Iterator[Finding]:
     host, _, port = address.rpartition(":")
     if not (host and port.isdigit()):
-        yield failure("SuperLink", f"{address!r} is no address", "give it as HOST:PORT")
+        yield failure("SuperLink", f"{address!r} is not an address", "give it as HOST:PORT")
         return
     try:
         socket.create_connection((host, int(port)), timeout=10).close()

@@ -13,6 +13,7 @@ alone.
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -54,6 +55,7 @@ def make_keys(
     """
     now = now or datetime.now(UTC)
     check_names(sites)
+    _check_hosts(hosts)
     made: list[Path] = []
     began_before = (folder / "server" / "ca.crt").is_file()
     kept_elsewhere = began_before and not (folder / "authority").is_dir()
@@ -183,7 +185,7 @@ def _make_site(place: Path) -> list[Path]:
     try:
         key = serialization.load_ssh_private_key(private.read_bytes(), None)
     except (ValueError, TypeError) as error:
-        raise SettingsError(f"{private} is no private key: {one_line(error)}") from None
+        raise SettingsError(f"{private} is not a private key: {one_line(error)}") from None
     text = key.public_key().public_bytes(
         serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
     )
@@ -223,6 +225,24 @@ def _alternative(host: str) -> x509.GeneralName:
         return x509.DNSName(host)
 
 
+def _check_hosts(hosts: Iterable[str]) -> None:
+    """Raise a SettingsError for what can be neither a host's name nor its address."""
+    for host in hosts:
+        if not (_is_address(host) or re.fullmatch(r"[A-Za-z0-9*_-]+(\.[A-Za-z0-9_-]+)*", host)):
+            raise SettingsError(
+                f"{host!r} is neither a host's name nor an address: give them without a scheme or "
+                "a port, as in --host fl.example.org localhost"
+            )
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def _hosts(certificate: x509.Certificate) -> set[str]:
     names: Iterable[x509.GeneralName] = certificate.extensions.get_extension_for_class(
         x509.SubjectAlternativeName
@@ -234,16 +254,18 @@ def _read(path: Path) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(path.read_bytes())
     except ValueError as error:
-        raise SettingsError(f"{path} is no certificate: {one_line(error)}") from None
+        raise SettingsError(f"{path} is not a certificate: {one_line(error)}") from None
 
 
 def _key(path: Path) -> SigningKey:
     try:
         key = serialization.load_pem_private_key(path.read_bytes(), None)
     except (ValueError, TypeError) as error:
-        raise SettingsError(f"{path} is no private key: {one_line(error)}") from None
+        raise SettingsError(f"{path} is not a private key: {one_line(error)}") from None
     if not isinstance(key, SigningKey):
-        raise SettingsError(f"{path} is no elliptic or RSA key: the certificates here are of such")
+        raise SettingsError(
+            f"{path} is not an elliptic or RSA key: the certificates here are of such"
+        )
     return key
 
 

@@ -70,11 +70,13 @@ def sign(bundle: str, key_path: Path, days: float) -> str:
     """Return a signature of a bundle, by its hash."""
     try:
         key = load_ssh_private_key(key_path.read_bytes(), None)
-    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
+    except OSError as error:
+        raise SettingsError(f"{key_path} cannot be read as a key: {error.strerror}") from None
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise SettingsError(f"{key_path} cannot be read as a key: {one_line(error)}") from None
     if not isinstance(key, Ed25519PrivateKey):
         raise SettingsError(
-            f"{key_path} is no Ed25519 key: `fedivon sign --new-key {key_path}` makes one"
+            f"{key_path} is not an Ed25519 key: `fedivon sign --new-key {key_path}` makes one"
         )
     until = (datetime.now(UTC) + timedelta(days=days)).isoformat(timespec="seconds")
     statement = Statement(bundle=bundle, until=until, number=secrets.token_hex(16))
@@ -88,9 +90,11 @@ def public_key(text: str) -> Ed25519PublicKey:
     try:
         key = load_ssh_public_key(text.strip().encode())
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise SettingsError(f"{text!r} is no public key: {one_line(error)}") from None
+        raise SettingsError(f"{text!r} is not a public key: {one_line(error)}") from None
     if not isinstance(key, Ed25519PublicKey):
-        raise SettingsError(f"{text!r} is no Ed25519 key, as `fedivon sign --new-key` makes them")
+        raise SettingsError(
+            f"{text!r} is not an Ed25519 key, as `fedivon sign --new-key` makes them"
+        )
     return key
 
 

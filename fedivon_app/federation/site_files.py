@@ -38,7 +38,8 @@ def check_names(sites: Iterable[str]) -> None:
     for site in sites:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", site):
             raise SettingsError(
-                f"the site's name {site!r} is to be a folder's: letters, digits, '.', '_' and '-'"
+                f"the site's name {site!r} becomes a folder's: use letters, digits, '.', '_' "
+                "and '-'"
             )
 
 

@@ -108,7 +108,7 @@ def _read(file: Path) -> bytes:
     try:
         key = load_ssh_public_key(file.read_bytes())
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise SettingsError(f"{file} is no public key: {error}") from None
+        raise SettingsError(f"{file} is not a public key: {error}") from None
     if not isinstance(key, ec.EllipticCurvePublicKey):
-        raise SettingsError(f"{file} is no public key of an elliptic curve, which Flower wants")
+        raise SettingsError(f"{file} is not a public key of an elliptic curve, which Flower wants")
     return public_key_to_bytes(key)

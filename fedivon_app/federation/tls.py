@@ -20,17 +20,17 @@ def tls_hint(address: str, ca: Path | None) -> str:
     if ca is not None and not ca.is_file():
         return f"there is no {ca}, which --ca names"
     try:
+        trust = ssl.create_default_context(cafile=ca)
+    except ssl.SSLError:
+        return f"{ca} is not a certificate"
+    try:
         with socket.create_connection((host, int(port)), timeout=PATIENCE) as plain:
-            return _hint(plain, host, ca)
+            return _hint(plain, host, ca, trust)
     except (OSError, OverflowError):
         return ""
 
 
-def _hint(plain: socket.socket, host: str, ca: Path | None) -> str:
-    try:
-        trust = ssl.create_default_context(cafile=ca)
-    except ssl.SSLError:
-        return f"{ca} is no certificate"
+def _hint(plain: socket.socket, host: str, ca: Path | None, trust: ssl.SSLContext) -> str:
     if ca is None:
         trust.check_hostname = False
         trust.verify_mode = ssl.CERT_NONE

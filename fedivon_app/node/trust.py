@@ -42,7 +42,7 @@ class Trust:
         for bundle in lists["bundles"]:
             if not re.fullmatch("[0-9a-f]{64}", bundle):
                 raise SettingsError(
-                    f"{path}: {bundle!r} is no SHA-256 of a bundle, as `fedivon sign` prints it"
+                    f"{path}: {bundle!r} is not a SHA-256 of a bundle, as `fedivon sign` prints it"
                 )
         return cls(
             bundles=frozenset(lists["bundles"]),

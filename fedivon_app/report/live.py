@@ -32,7 +32,7 @@ SHOWN_LINES = 12
 RECENT = 10  # rounds by which the rest of a run is estimated
 
 STYLE = """
-.gone header::before { content: "The page is no longer renewed: `fedivon watch` has ended.";
+.gone header::before { content: "This page is no longer updated: `fedivon watch` has ended.";
   display: block; margin-bottom: 1rem; padding: .6rem 1rem; border-radius: 6px;
   background: var(--tint); font-weight: 600 }
 #now .wide { max-height: 26rem; overflow: auto }
@@ -109,7 +109,7 @@ def live_page(run: Run) -> str:
         facts=[status, *_time_left(results, status), *facts],
         alert=f"{results.status}: {alert}" if alert else "",
         chapters=chapters,
-        foot=f"Renewed as rounds come, from the files in {run.folder}.",
+        foot=f"This page updates itself after every round, from the files in {run.folder}.",
         script=SCRIPT,
     )
     return _marked(text, version)
@@ -123,7 +123,7 @@ def empty_page(title: str, alert: str, version: str = "") -> str:
         facts=[],
         alert=alert,
         chapters=[],
-        foot="Renewed as soon as there is something to show.",
+        foot="This page updates itself as soon as there is something to show.",
         script=SCRIPT,
     )
     return _marked(text, version)

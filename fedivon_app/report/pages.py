@@ -44,8 +44,8 @@ def write_report(run: Run) -> Path:
         alert=f"{results.status}: {results.detail}" if results.detail else "",
         chapters=written_chapters(view),
         foot=(
-            f"Run with {results.made_by}. From the files in {run.folder.name}; the figures lie "
-            "beside this page, as PNG, in plots."
+            f"Made with {results.made_by}, from the files in {run.folder.name}. The figures are "
+            "also PNG files in the folder plots beside this page."
         ),
     )
     return write_text(run.folder / "report.html", text)
@@ -70,8 +70,8 @@ def write_comparison(
         facts=_facts_of_groups(grouping.groups),
         alert="",
         chapters=written_chapters(view),
-        foot=f"Run with {_makers(grouping.groups)}. The figures lie beside this page, as PNG, "
-        "in plots.",
+        foot=f"Made with {_makers(grouping.groups)}. The figures are also PNG files in the folder "
+        "plots beside this page.",
     )
     return write_text(folder / "compare.html", text)
 

@@ -101,7 +101,9 @@ def runs_in(folders: Iterable[str | Path]) -> list[Run]:
             continue
         inside = [found.run for found in find([place]) if found.run is not None]
         if not inside:
-            raise SettingsError(f"{folder} is no run folder, and there is no readable run inside")
+            raise SettingsError(
+                f"{folder} is not a run folder, and there is no readable run inside"
+            )
         runs += inside
     return runs
 

@@ -63,7 +63,7 @@ def check_place(folder: Path) -> None:
     """Raise a SettingsError if a folder is not there and cannot be made, or not be written to."""
     place = next(path for path in (folder, *folder.parents) if path.exists())
     if not place.is_dir():
-        raise SettingsError(f"cannot write to {folder}: {place} is no folder")
+        raise SettingsError(f"cannot write to {folder}: {place} is not a folder")
     if not os.access(place, os.W_OK | os.X_OK):
         raise SettingsError(f"cannot write to {folder}: {place} may not be written to by you")
 

@@ -39,7 +39,7 @@ CONDITIONS: dict[str, Means] = {
     **{f"data.{name}": _partition(name) for name in _by_rule},
     **dict.fromkeys(
         [f"data.{name}" for name in TABLE_SETTINGS],
-        _unless(lambda s: s.data.source in ("table", "nodes"), "the data are no table"),
+        _unless(lambda s: s.data.source in ("table", "nodes"), "the data are not a table"),
     ),
     "data.shape": _unless(lambda s: s.data.source == "nodes", "the data themselves tell it"),
     "wire.[!c]*": _unless(lambda s: s.wire.codec == "compact", "wire.codec is raw"),

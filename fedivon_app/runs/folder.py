@@ -109,7 +109,7 @@ class Run:
         try:
             return load_checkpoint(path)
         except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-            raise SettingsError(f"{path} is no readable checkpoint: {one_line(error)}") from None
+            raise SettingsError(f"{path} is not a readable checkpoint: {one_line(error)}") from None
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint, whole or not at all, and remove the oldest."""
@@ -125,7 +125,7 @@ class Run:
             return best_round(self.best_folder)
         except (ValueError, KeyError, TypeError) as error:
             raise SettingsError(
-                f"{self.best_folder} is no readable checkpoint: {one_line(error)}"
+                f"{self.best_folder} is not a readable checkpoint: {one_line(error)}"
             ) from None
 
     def append(self, record: Mapping[str, Any]) -> None:

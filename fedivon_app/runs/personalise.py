@@ -22,6 +22,7 @@ from fedivon_app.core.scores import chosen_scores, values_of
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.datasets.loading import own_source
 from fedivon_app.datasets.node_data import Partition, partition_of
+from fedivon_app.datasets.table_file import is_table
 from fedivon_app.methods import method
 from fedivon_app.runs.checkpoints import Checkpoint
 from fedivon_app.runs.folder import Run
@@ -63,6 +64,11 @@ def personalise(
     known = trained.settings
     if trained.table is not None:
         known = known.model_copy(update={"data": agreed(known.data, trained.table)})
+    elif is_table(data):
+        raise DataError(
+            f"{data} is a table, but the run's model was not trained on tables: give an .npz file "
+            f"with inputs of shape {trained.shape}"
+        )
     source = own_source(known, data)
     if source.shape != trained.shape:
         raise DataError(

@@ -123,7 +123,8 @@ def folder_name(experiment: str, name: str | None) -> str:
     """Return the name of a sweep's folder."""
     if name is not None and not re.fullmatch(r"[\w.+-]+", name):
         raise SettingsError(
-            f"the name {name!r} is to be part of a folder's: use letters, digits, dots and dashes"
+            f"the name {name!r} becomes part of a folder's name: use letters, digits, dots and "
+            "dashes"
         )
     return f"sweep-{experiment}" + (f"-{name}" if name else "")
 

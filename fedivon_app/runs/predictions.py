@@ -105,6 +105,9 @@ def read_rows(
     if len(shape) == 1:
         kinds = "a .csv, .parquet or .feather file" if table else "an .npz file with an array x"
         raise DataError(f"{file}: the model takes tables of {shape[0]} numbers: give {kinds}")
+    if is_table(file):
+        size = " x ".join(str(side) for side in shape)
+        raise DataError(f"{file} is a table, but the model takes pictures ({size})")
     picture = open_picture(file, values)
     try:
         return resize(picture, shape)[None]

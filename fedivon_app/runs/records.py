@@ -30,7 +30,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
     """Return the values of a run's settings.yaml, of which only the strategy's name is checked."""
     path = folder / SETTINGS
     if not path.is_file():
-        raise SettingsError(f"{folder} is no run folder: it has no {SETTINGS}")
+        raise SettingsError(f"{folder} is not a run folder: it has no {SETTINGS}")
     try:
         values = yaml.load(path.read_text(encoding="utf-8"), LOADER)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -45,7 +45,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
 def read_metrics(folder: Path) -> Iterator[dict[str, Any]]:
     """Yield the records of the rounds so far; a last line that was cut off ends them.
 
-    A line before it that is no record of a round is a SettingsError.
+    A line before it that is not a record of a round is a SettingsError.
     """
     path = folder / METRICS
     lines = _text(path).splitlines() if path.is_file() else []
@@ -57,7 +57,7 @@ def read_metrics(folder: Path) -> Iterator[dict[str, Any]]:
                 return
             raise SettingsError(f"{path}: line {number} is not valid JSON") from None
         if not isinstance(record, dict) or not isinstance(record.get("round"), int):
-            raise SettingsError(f"{path}: line {number} is no record of a round")
+            raise SettingsError(f"{path}: line {number} is not a record of a round")
         yield record
 
 
@@ -93,4 +93,4 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise SettingsError(f"{path} is no text: {one_line(error)}") from None
+        raise SettingsError(f"{path} is not a text file: {one_line(error)}") from None

@@ -11,6 +11,8 @@ from fedivon_app.core.compose import validate
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.runs.folder import Run
+from fedivon_app.runs.records import read_summary
+from fedivon_app.runs.status import RunStatus
 
 # Settings that say how long a run goes on, how it is watched and for whom it waits. All others say
 # what is learned: with another value it would be another run.
@@ -39,6 +41,20 @@ def rounds_done(run: Run) -> int:
     """Return the round of the last checkpoint, from which a run goes on; 0 where there is none."""
     kept = run.checkpoints()
     return kept[-1].round if kept else 0
+
+
+def check_not_begun_again(run: Run) -> None:
+    """Raise a SettingsError for a completed run without a checkpoint.
+
+    To go on with it would be to make it anew over its own results. A run that was stopped before
+    its first checkpoint does begin again: it has no results.
+    """
+    summary = read_summary(run.folder) or {}
+    if summary.get("status") == RunStatus.COMPLETED and not run.checkpoints():
+        raise SettingsError(
+            f"{run.folder} is completed, but has no checkpoint to go on from: its folder "
+            "checkpoint is empty or was deleted; start a new run with `fedivon run`"
+        )
 
 
 def changed(run: Run, overrides: Sequence[str]) -> AnySettings:

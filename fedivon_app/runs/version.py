@@ -30,7 +30,7 @@ def version_text(version: str, commit: str) -> str:
     """Return a version in words, such as `FedIvon 0.1.0, commit 1a2b3c4`; either may be unknown."""
     name = f"FedIvon {version}".rstrip()
     if commit.endswith("+"):
-        return f"{name}, commit {commit.rstrip('+')} with changes that are not committed"
+        return f"{name}, commit {commit.rstrip('+')} with uncommitted changes"
     return f"{name}, commit {commit}" if commit else name
 
 

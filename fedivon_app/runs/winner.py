@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import count, islice
-from math import sqrt
+from math import inf, sqrt
 from statistics import fmean, stdev
 from typing import Any
 
@@ -23,6 +23,11 @@ from fedivon_app.core.scores import NUMBER_SCORES, SCORES, Score
 
 LEVEL = 0.95
 JUDGED_BY = (SCORES["accuracy"], NUMBER_SCORES["rmse"], SCORES["nll"])
+MEANING = {
+    "accuracy": "accuracy (the share of right answers)",
+    "rmse": "RMSE (the usual size of an error; lower is better)",
+    "nll": "NLL (lower is better: what was true was given more probability)",
+}
 Values = Mapping[str, Mapping[int, float]]  # by method and seed
 
 
@@ -30,14 +35,15 @@ Values = Mapping[str, Mapping[int, float]]  # by method and seed
 class Verdict:
     """The best method by one score, held against the next best.
 
-    `ahead` is the mean of the paired differences, positive in favour of the best; `low` and `high`
-    are its interval, None under one seed. `certain` tells that no interval, to any of the others,
-    reaches zero.
+    `values` are the mean scores of the two. `ahead` is the mean of the paired differences, positive
+    in favour of the best; `low` and `high` are its interval, None under one seed. `certain` tells
+    that no interval, to any of the others, reaches zero.
     """
 
     score: Score
     best: str
     next_best: str
+    values: tuple[float, float]
     seeds: int
     ahead: float
     low: float | None
@@ -46,17 +52,25 @@ class Verdict:
 
     @property
     def text(self) -> str:
-        """Return the verdict as a sentence."""
+        """Return the verdict in a sentence or two."""
+        by = f"By {MEANING[self.score.name]}"
         if self.ahead == 0:
-            return f"By {_named(self.score)}, {self.best} and {self.next_best} are level."
-        ahead = f"{self.best} is ahead of {self.next_best} by {self._in_units(self.ahead)}"
+            return f"{by}, {self.best} and {self.next_best} are level."
+        percent = " %" if self.score.percent else ""
+        own, others = (self._number(value) + percent for value in self.values)
+        ahead = (
+            f"{by}, {self.best} is ahead of {self.next_best}: {own} and {others}, "
+            f"a lead of {self._in_units(self.ahead)}"
+        )
         if self.low is None or self.high is None:
-            return f"By {_named(self.score)}, {ahead}, under one seed."
-        interval = f"{self._number(self.low)} to {self._number(self.high)}"
+            return f"{ahead} under one seed."
+        most = 1.0 if self.score.percent else inf  # few seeds may give more than there can be
+        low = self._number(max(self.low, -most))
+        high = self._in_units(min(self.high, most))
         chance = "is more than chance" if self.certain else "may be chance"
         return (
-            f"By {_named(self.score)}, {ahead} (interval over {self.seeds} seeds: {interval}); "
-            f"that {chance}."
+            f"{ahead}. Judging by {self.seeds} seeds it lies between {low} and {high} "
+            f"(95 % interval), so it {chance}."
         )
 
     def _number(self, value: float) -> str:
@@ -75,7 +89,11 @@ def verdict(values: Values, score: Score) -> Verdict | None:
     if len(values) < 2 or not common:
         return None
     sign = 1 if score.higher_is_better else -1
-    order = sorted(values, key=lambda m: -sign * fmean(values[m][seed] for seed in common))
+
+    def _mean_of(method: str) -> float:
+        return fmean(values[method][seed] for seed in common)
+
+    order = sorted(values, key=lambda method: -sign * _mean_of(method))
     best, *others = order
     intervals = []
     for other in others:
@@ -86,6 +104,7 @@ def verdict(values: Values, score: Score) -> Verdict | None:
         score=score,
         best=best,
         next_best=others[0],
+        values=(_mean_of(best), _mean_of(others[0])),
         seeds=len(common),
         ahead=nearest.mean,
         low=nearest.low,
@@ -130,8 +149,12 @@ def closing_lines(summaries: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def more_seeds(used: Collection[int]) -> list[int]:
-    """Return the seeds that were used and the lowest others: five at least, and three new ones."""
-    others = (seed for seed in count() if seed not in used)
+    """Return the seeds that were used and the next ones: five at least, and three new ones.
+
+    They are counted on from the lowest one that was used: a lower one may have been left out
+    because values were chosen with it.
+    """
+    others = (seed for seed in count(min(used)) if seed not in used)
     return sorted([*used, *islice(others, max(3, 5 - len(used)))])
 
 
@@ -174,7 +197,3 @@ def _by_samples(ways: Mapping[str, Any] | None) -> Mapping[str, float]:
     known = ways or {}
     scores: Mapping[str, float] = known.get("mc") or known.get("mean") or {}
     return scores
-
-
-def _named(score: Score) -> str:
-    return "accuracy" if score.name == "accuracy" else score.label

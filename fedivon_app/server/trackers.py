@@ -118,6 +118,7 @@ class WeightsAndBiases(Tracker):
         import wandb
 
         self._teardown: Any = wandb.teardown
+        mode: Any = os.environ.get("WANDB_MODE", "offline")  # whose words wandb checks itself
         self._run: Any = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "fedivon"),
             name=run.folder.name,
@@ -125,7 +126,7 @@ class WeightsAndBiases(Tracker):
             resume="allow",
             dir=str(run.folder),
             config=_settings(run),
-            mode=os.environ.get("WANDB_MODE", "offline"),
+            mode=mode,
             settings=wandb.Settings(silent=True, console="off", disable_git=True),
         )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.core.text import data_size, duration
-from fedivon_app.plurals import counted
+from fedivon_app.plurals import counted, numbered
 from fedivon_app.runs.catalogue import Found, find
 from fedivon_app.runs.fingerprint import changed, code_of
 from fedivon_app.runs.plan import Plan, Step, next_steps, plan_runs
@@ -187,8 +187,7 @@ def _lines(
         else:
             seconds += count * cost.seconds
             time = f"about {duration(cost.seconds)} each"
-        listed = " ".join(str(number) for number in numbers)
-        which = f"seed{'s' * (count != 1)} {listed}"
+        which = numbered("seed", numbers)
         yield f"  {condition.words}\n      {which}, {time}, {data_size(cost.bytes)} each"
     total = f"about {duration(seconds)}" if seconds else "no time is known yet"
     more = f", and {unknown} whose time is not known" if unknown and seconds else ""

@@ -167,7 +167,7 @@ def read_results(path: Path) -> dict[Condition, Measured]:
         values = json.loads(path.read_text(encoding="utf-8"))
         return {one.condition: one for one in _unpacked(values, path.stem)}
     except (ValueError, KeyError, TypeError) as error:
-        raise SettingsError(f"{path} is no file of results: {one_line(error)}") from None
+        raise SettingsError(f"{path} is not a file of results: {one_line(error)}") from None
 
 
 def write_results(path: Path, measured: Sequence[Measured]) -> None:

@@ -49,6 +49,11 @@ def check_names(names: Iterable[str], kind: type[BaseModel], origin: str) -> Non
         if not above & (known.keys() | former):
             section = name.rpartition(".")[0]
             beside = [one.rpartition(".")[2] for one in known if one.rpartition(".")[0] == section]
+            inside = sorted(one for one in known if one.startswith(f"{name}."))
+            if inside:
+                raise SettingsError(
+                    f"{origin}: {name} is a section, and takes values by name, such as {inside[0]}"
+                )
             near = did_you_mean(parts[-1], beside or sorted(known))
             raise SettingsError(f"{origin}: there is no setting {name!r}: {near}")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fedivon_app.core.files import write_text
 from fedivon_app.core.scores import known_scores
+from fedivon_app.plurals import numbered
 from fedivon_app.report import html
 from fedivon_app.report.figure_files import Pictures
 from fedivon_app.report.grouping import written
@@ -45,9 +46,9 @@ def write_page(
     pictures = Pictures(folder / "plots")
     chapters = [html.Chapter("best", "Best settings", _best(studies))]
     if finals and about.final_seeds:
-        seeds = ", ".join(str(seed) for seed in about.final_seeds)
+        seeds = numbered("seed", about.final_seeds)
         body = _test_scores(list(finals.values()))
-        chapters.append(html.Chapter("test", f"On the test set, seeds {seeds}", body))
+        chapters.append(html.Chapter("test", f"On the test set, {seeds}", body))
     for study in studies:
         chapters.append(
             html.Chapter(
@@ -185,10 +186,10 @@ def _value(trial: Trial, name: str) -> html.Cell:
 
 def _how(about: About, studies: Sequence[Study]) -> str:
     rungs = studies[0].rungs
-    stops = ", ".join(str(rung) for rung in rungs)
+    stops = numbered("round", rungs)
     text = (
         f"Each method had {about.budget} full runs' worth of rounds. Values were proposed by "
-        f"Optuna's TPE; runs were looked at after the rounds {stops}, and a run went on if it was "
+        f"Optuna's TPE; runs were compared after {stops}, and a run went on if it was "
         f"in the best third of those that came as far. What counts is the NLL on {about.held_out:,}"
         " training examples that no client has; the test set was not looked at before the end."
     )
@@ -199,6 +200,6 @@ def _how(about: About, studies: Sequence[Study]) -> str:
         )
         parts.append(html.folded(f"Ranges of {study.strategy}", html.code(ranges)))
     if about.file_text:
-        said = "The best values as a file, which --set-file takes; it lies beside this page:"
+        said = "The best values as a file for --set-file; best.yaml beside this page holds them:"
         parts += [html.paragraph(said), html.code(about.file_text)]
     return "".join(parts)

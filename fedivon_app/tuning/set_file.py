@@ -23,6 +23,7 @@ from fedivon_app.tuning.fields import check_names, nested_values
 from fedivon_app.tuning.space import words_of
 
 METHODS = "methods"
+COMMAND_LINE = "the command line"  # which a file's values are taken for when they are composed
 OWN_SECTIONS = ("client.", "merge.", "server.")  # what belongs to a method, and goes with it
 
 
@@ -40,14 +41,37 @@ def words_of_file(
         raise SettingsError(f"{path}: methods must hold names of methods, and values of each")
     common = flat(values)
     own = {name: flat(part or {}) for name, part in methods.items()}
-    for strategy in list(strategies) or _own_strategy(experiment):
+    asked = list(strategies)
+    for strategy in asked or _own_strategy(experiment):
         check_names(common, _kind(strategy, str(path)), str(path))
     for strategy, part in own.items():
         check_names(part, _kind(strategy, f"{path}: methods"), f"{path}: methods.{strategy}")
     won = {word.partition("=")[0] for word in given}
     words = words_of(_without(common, won))
     kept = {strategy: nested_values(_without(part, won)) for strategy, part in own.items()}
-    return [*words, f"{METHODS}={written(kept)}"] if any(kept.values()) else words
+    if any(kept.values()):
+        words = [*words, f"{METHODS}={written(kept)}"]
+    names = common.keys() | {name for part in own.values() for name in part}
+    all_words = [*words, *given]
+    for strategy in asked or _own_strategy(experiment):
+        _check_values(path, experiment, strategy, all_words, names - won)
+    return words
+
+
+def _check_values(
+    path: Path, experiment: str, strategy: str, words: list[str], names: Collection[str]
+) -> None:
+    """Raise a SettingsError that names the file if values of these names, which it gives, are bad.
+
+    What else is wrong is the command's to say.
+    """
+    try:
+        compose(settings_of, experiment, strategy, words)
+    except SettingsError as error:
+        told = str(error).replace(f"{COMMAND_LINE}: ", f"{path}: ")
+        lines = told.splitlines()
+        if all(line.startswith(tuple(f"{path}: {name} is " for name in names)) for line in lines):
+            raise SettingsError(told) from None
 
 
 def plain_words(words: Iterable[str], strategy: str) -> list[str]:

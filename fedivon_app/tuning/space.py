@@ -108,7 +108,7 @@ def check_given(given: Mapping[str, Option], methods: Iterable[AnySettings]) -> 
     for name in given:
         if not any(name in fields_of(type(one)) for one in several):
             check_names([name], type(several[0]), "--range")
-            raise SettingsError(f"--range: {name} is no single value that could be searched")
+            raise SettingsError(f"--range: {name} is not a single value that could be searched")
 
 
 def _holding(

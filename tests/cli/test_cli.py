@@ -53,11 +53,13 @@ OWN_FILES = ["data.source=nodes", "data.shape=[8, 8, 1]", "data.num_classes=10"]
         (["--set", "data.source=digit"], "digits"),
         (["--set", "model.options.sizes=wide"], "sizes"),
         (["--set", "data.clients=5000"], "5000 clients"),
-        (["--runs", "{tmp}/corrupt.npz"], "corrupt.npz is no folder"),
+        (["--runs", "{tmp}/corrupt.npz"], "corrupt.npz is not a folder"),
         (["--strategy", "bayes-admm-full"], "set model.name=linear, not mlp"),
         (["--strategy", "fedper", "--set", "client.head=neck"], "no parameters under 'neck'"),
         (["--set", "client.device=rocket"], "client.device is 'rocket'"),
         (["--engine", "inline", "--gpus", "0.5"], "--gpus is for Flower's engine"),
+        (["--ca", "{tmp}/none.crt"], "--ca is for talking to a SuperLink: add --superlink"),
+        (["--signature", "{tmp}/none.sig"], "none.sig cannot be read: No such file"),
         (["--gpus", "0.5"], "--gpus is 0.5, but torch finds no CUDA here"),
         (["--set", "evaluation.ood=mnistt"], "did you mean mnist?"),
         (["--set", "evaluation.ood=npz", "evaluation.ood_path={tmp}/none.npz"], "none.npz"),
@@ -245,7 +247,8 @@ def test_report_and_compare_write_pages(tmp_path, monkeypatch, capsys):
     assert main(["report", "empty"]) == 2
     assert (
         capsys.readouterr().err
-        == f"fedivon: {tmp_path / 'empty'} is no run folder, and there is no readable run inside\n"
+        == f"fedivon: {tmp_path / 'empty'} is not a run folder, and there is no readable run "
+        "inside\n"
     )
 
 

@@ -116,7 +116,7 @@ def test_a_file_in_the_place_of_a_folder_is_named(words, whole, tmp_path, capsys
     file = tmp_path / "file"
     file.write_bytes(GARBAGE)
     told = complaint([word.format(file=file, run=whole) for word in words], capsys)
-    assert str(file) in told
+    assert str(file) in told and "File exists" not in told and "Not a directory" not in told
 
 
 def test_a_file_that_cannot_be_written_is_named_as_it_was_given(whole, tmp_path, capsys):
@@ -133,6 +133,18 @@ def test_a_damaged_key_is_named(name, tmp_path, capsys):
     (tmp_path / name).write_bytes(GARBAGE)
     words = ["keys", str(tmp_path), "--site", "north", "--host", "localhost"]
     assert str(tmp_path / name) in complaint(words, capsys)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--ood-path", "own.npz"], "add --ood npz"),
+        (["--ood", "npz"], "--ood npz needs a file or folder of your own: add --ood-path FILE"),
+        (["--ood", "image-folder"], "--ood image-folder needs a file or folder"),
+    ],
+)
+def test_unknown_data_that_are_named_by_half_are_no_data(words, told, whole, capsys):
+    assert told in complaint(["uncertainty", str(whole), *words], capsys)
 
 
 def test_a_run_without_personal_models_says_so(whole, tmp_path, capsys):

@@ -139,3 +139,24 @@ def test_numbers_out_of_range_are_refused(wrong, capsys):
     with pytest.raises(SystemExit):
         parser_of("predict").parse_args(["predict", "RUN", "FILE", *wrong])
     assert f"{wrong[1]!r} is not a" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["doctor", "ledger"])
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("data-path", "'data-path' has no value"),
+        ("partition-id=0 name", "'name' has no value"),
+        ("name=clinic", "is not a node config"),
+    ],
+)
+def test_a_node_config_of_which_a_word_would_be_lost_is_refused(command, text, says, capsys):
+    with pytest.raises(SystemExit) as stop:
+        parse([command, "--node-config", text])
+    assert stop.value.code == 2 and says in capsys.readouterr().err
+
+
+def test_a_node_config_is_read_as_flower_reads_it():
+    text = "partition-id=0 name='clinic 1' data-path=\"/a b/c.npz\""
+    found = {"partition-id": 0, "name": "clinic 1", "data-path": "/a b/c.npz"}
+    assert parse(["ledger", "--node-config", text]).node_config == found

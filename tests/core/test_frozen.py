@@ -112,5 +112,7 @@ def test_a_file_that_does_not_fit_is_named(tmp_path):
     with pytest.raises(SettingsError, match="has no 'base.1.weight'"):
         made(name="mlp", shape=(6,), weights=str(tmp_path / "o.safetensors"))
     (tmp_path / "x.pt").write_bytes(b"no weights")
-    with pytest.raises(SettingsError, match="cannot be read"):
+    with pytest.raises(
+        SettingsError, match="holds no weights as safetensors or torch.save writes them"
+    ):
         made(name="mlp", shape=(6,), weights=str(tmp_path / "x.pt"))

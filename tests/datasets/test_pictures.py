@@ -73,6 +73,8 @@ def test_image_folder_names_what_is_missing_or_broken(tmp_path):
         return str(caught.value)
 
     assert "there is no folder train/" in complaint()
+    with pytest.raises(DataError, match="nowhere: there is no such folder"):
+        load("image-folder", tmp_path, path=tmp_path / "nowhere")
     (tmp_path / "train").mkdir()
     assert "there is no class in it" in complaint()
     (tmp_path / "train" / "ant").mkdir()
@@ -85,7 +87,7 @@ def test_image_folder_names_what_is_missing_or_broken(tmp_path):
     (tmp_path / "test" / "bat" / "1.png").unlink()
     (tmp_path / "test" / "bat").rmdir()
     (tmp_path / "train" / "ant" / "2.png").write_text("no picture")
-    assert "2.png: not a readable picture" in complaint()
+    assert "2.png: not a readable picture (in no format that Pillow knows)" in complaint()
     assert "channels must be 1" in complaint(channels=2)
     assert "image_size must be" in complaint(image_size=0)
 

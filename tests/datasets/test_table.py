@@ -176,6 +176,13 @@ def test_files_that_are_no_tables(tmp_path, text):
         TableFile(tmp_path / "t.xlsx")
 
 
+def test_a_file_in_another_encoding_is_told_apart_from_a_damaged_one(tmp_path):
+    file = tmp_path / "patients.csv"
+    file.write_bytes("age,town\n30,K\u00f6ln\n31,Bonn\n".encode("latin-1"))
+    with pytest.raises(DataError, match="the column 'town' holds texts that are not UTF-8"):
+        load("table", tmp_path, path=file, label_column="town")
+
+
 def test_a_client_column_divides_and_other_sources_have_none(tmp_path):
     path = written(tmp_path)
     data = DataSettings(source="table", path=str(path), root=str(tmp_path / "root"), **OPTIONS)

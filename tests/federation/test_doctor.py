@@ -135,7 +135,7 @@ def test_another_authoritys_server_and_a_name_that_is_not_in_the_certificate(tmp
 def test_nobody_at_the_address_and_no_address(tmp_path):
     for address, says in (
         (f"127.0.0.1:{free_port()}", "nobody answers"),
-        ("somewhere", "is no address"),
+        ("somewhere", "is not an address"),
     ):
         (one,) = bad(findings(tmp_path, superlink=address))
         assert one[:2] == ("SuperLink", "failure") and says in one[2]
@@ -156,7 +156,7 @@ def test_keys_that_are_not_well(tmp_path, keys):
     (site / "node.pub").write_bytes(
         (tmp_path / "other" / "sites" / "clinic-0" / "node.pub").read_bytes()
     )
-    assert "are no elliptic pair" in bad(findings(tmp_path, keys=site))[0][2]
+    assert "are not an elliptic pair" in bad(findings(tmp_path, keys=site))[0][2]
     (site / "node.pub").write_text("nonsense")
     assert "cannot be read" in bad(findings(tmp_path, keys=site))[0][2]
     (site / "ca.crt").unlink()
@@ -243,9 +243,11 @@ def test_who_forgets_the_authority_is_told(serve, keys, tmp_path):
     make_keys(tmp_path / "others", ["127.0.0.1"], [])
     assert "does not go with" in tls_hint(secure, tmp_path / "others" / "server" / "ca.crt")
     assert "there is no" in tls_hint(secure, tmp_path / "none.crt")
-    assert "is no certificate" in tls_hint(secure, keys / "server" / "server.key")
+    assert "is not a certificate" in tls_hint(secure, keys / "server" / "server.key")
+    nobody = f"127.0.0.1:{free_port()}"
+    assert "is not a certificate" in tls_hint(nobody, keys / "server" / "server.key")
     assert "HOST:PORT" in tls_hint("localhost", None)
-    assert tls_hint(f"127.0.0.1:{free_port()}", None) == ""
+    assert tls_hint(nobody, None) == ""
 
 
 def test_commands_pass_the_hint_on(serve, capsys):

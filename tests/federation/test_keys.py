@@ -152,8 +152,12 @@ def test_keys_that_are_no_pair_are_named_not_replaced(tmp_path):
 
 
 def test_mistakes_are_named(tmp_path):
-    with pytest.raises(SettingsError, match=r"the site's name '\.\./x' is to be a folder's"):
+    with pytest.raises(SettingsError, match=r"the site's name '\.\./x' becomes a folder's"):
         make_keys(tmp_path, HOSTS, ["../x"])
+    for host in ("a b", "https://fl.example.org", "fl.example.org:8443", ""):
+        with pytest.raises(SettingsError, match="is neither a host's name nor an address"):
+            make_keys(tmp_path / "a", [host], [])
+    make_keys(tmp_path / "hosts", ["fl.example.org", "*.example.org", "10.0.0.1", "::1"], [])
     with pytest.raises(SettingsError, match="give at least one"):
         make_keys(tmp_path / "a", [], [])
     make_keys(tmp_path / "b", HOSTS, [])

@@ -61,11 +61,11 @@ def test_what_is_no_signature_is_said_to_be_none(key, text):
 
 def test_other_keys_are_refused_by_name(tmp_path, key):
     make_keys(tmp_path, ["localhost"], ["clinic"])
-    with pytest.raises(SettingsError, match="no Ed25519 key"):
+    with pytest.raises(SettingsError, match="is not an Ed25519 key"):
         sign(BUNDLE, tmp_path / "sites" / "clinic" / "node.key", days=7)
-    with pytest.raises(SettingsError, match="no Ed25519 key"):
+    with pytest.raises(SettingsError, match="is not an Ed25519 key"):
         public_key((tmp_path / "sites" / "clinic" / "node.pub").read_text())
-    with pytest.raises(SettingsError, match="no public key"):
+    with pytest.raises(SettingsError, match="is not a public key"):
         public_key("ssh-ed25519 nothing")
     with pytest.raises(SettingsError, match="cannot be read as a key"):
         sign(BUNDLE, tmp_path / "missing.key", days=7)

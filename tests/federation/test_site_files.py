@@ -53,6 +53,6 @@ def test_what_cannot_be_dealt(experiment, sites, words, tmp_path, capsys):
 
 def test_a_name_that_leads_elsewhere_is_refused(tmp_path):
     settings = compose(settings_of, "demo")
-    with pytest.raises(SettingsError, match=r"the site's name '\.\./x' is to be a folder's"):
+    with pytest.raises(SettingsError, match=r"the site's name '\.\./x' becomes a folder's"):
         list(write_site_files(settings, tmp_path / "data", ["../x"]))
     assert not list(tmp_path.iterdir())

@@ -72,7 +72,7 @@ def test_sites_without_keys_are_named_before_anybody_is_admitted(link, tmp_path)
     with pytest.raises(SettingsError, match=r"there is no .*sites/east/node\.pub"):
         list(admit(link, tmp_path, ["north", "east"]))
     (tmp_path / "sites" / "north" / "node.pub").write_text("no key")
-    with pytest.raises(SettingsError, match="is no public key"):
+    with pytest.raises(SettingsError, match="is not a public key"):
         list(admit(link, tmp_path, ["north"]))
     assert not link.calls
 

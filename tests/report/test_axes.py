@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedivon_app.plurals import counted
+from fedivon_app.plurals import counted, numbered
 from fedivon_app.report.axes import log_ticks
 from fedivon_app.report.plots import Cloud, Line, Values, boxes, curves, dots, scatter
 
@@ -70,6 +70,12 @@ def test_log_ticks_are_within_in_order_and_two_at_least(low, factor):
 def test_one_is_no_plural():
     assert counted(1, "client") == "1 client" and counted(1200, "client") == "1,200 clients"
     assert counted(0, "class", "classes") == "0 classes" and counted(1, "class", "x") == "1 class"
+
+
+def test_numbers_are_listed_as_a_person_does():
+    assert numbered("seed", [1]) == "seed 1"
+    assert numbered("seed", (1, 2)) == "seeds 1 and 2"
+    assert numbered("round", iter([1, 3, 9])) == "rounds 1, 3 and 9"
 
 
 def test_a_million_is_written_as_a_hundred_thousand_is():

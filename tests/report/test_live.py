@@ -142,7 +142,7 @@ def test_the_newest_run_is_the_one_that_was_written_to_last(tmp_path):
 
 def test_what_is_no_run_is_told_before_anything_is_served(tmp_path, capsys):
     assert main(["watch", str(tmp_path)]) == 2
-    assert "is no run folder" in capsys.readouterr().err
+    assert "is not a run folder" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no `chromium` on the PATH")
@@ -172,7 +172,7 @@ def test_the_page_in_a_browser_follows_the_run(browser, run, tmp_path):
     assert urls and all(url.startswith((address, "data:")) for url in urls)
 
 
-def until(browser, expression: str, part: str, seconds: float = 20) -> None:
+def until(browser, expression: str, part: str, seconds: float = 60) -> None:
     limit = time.monotonic() + seconds
     while part not in browser.value(expression):
         assert time.monotonic() < limit, browser.value(expression)

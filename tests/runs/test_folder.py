@@ -114,7 +114,7 @@ def test_the_summary_has_the_last_and_the_best_scores(run):
 
 
 def test_what_is_no_run_folder_is_said(tmp_path, run):
-    with pytest.raises(SettingsError, match=r"is no run folder: it has no settings.yaml"):
+    with pytest.raises(SettingsError, match=r"is not a run folder: it has no settings.yaml"):
         Run.open(tmp_path / "nothing")
     (run.folder / "settings.yaml").write_text("strategy: fedivon\nrounds: many\n")
     with pytest.raises(SettingsError, match="settings.yaml: rounds is 'many'"):

@@ -104,6 +104,9 @@ def test_data_that_do_not_fit_the_model_are_refused_by_name(run, tmp_path):
     wide = {f"x_{part}": np.zeros((n, 9, 9)) for part, n in (("train", 291), ("test", 72))}
     with pytest.raises(DataError, match=r"shape \(9, 9, 1\), the run's model takes \(8, 8, 1\)"):
         personalise(run[0], newcomer(tmp_path, **wide), tmp_path / "a")
+    (tmp_path / "rows.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(DataError, match=r"is a table, but the run's model was not trained on"):
+        personalise(run[0], tmp_path / "rows.csv", tmp_path / "a")
 
 
 def test_both_commands_print_a_table(run, tmp_path, capsys):

@@ -378,6 +378,7 @@ def test_run_and_resume_go_the_same_way(federation, tmp_path, capsys):
     )
     assert all(f"\n  {folder}\n" in shown for folder in folders)
     federation.fails = {2: "a reason"}
+    (folders[0] / "summary.json").unlink()  # as if it had been stopped before its first checkpoint
     assert main(["resume", str(folders[0])]) == 1
     assert federation.calls[-1]["resume"] == str(folders[0])
     assert "fedivon: fedivon failed: a reason" in capsys.readouterr().err

@@ -130,6 +130,12 @@ def test_tables_come_as_npz_only(tmp_path):
         read_rows(tmp_path / "a.png", (60,))
 
 
+def test_a_table_for_a_model_of_pictures_is_called_one(tmp_path):
+    (tmp_path / "rows.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(DataError, match=r"is a table, but the model takes pictures \(8 x 8 x 1\)"):
+        read_rows(tmp_path / "rows.csv", (8, 8, 1))
+
+
 def test_channels_that_no_picture_has_are_told_with_the_file(tmp_path):
     Image.new("L", (8, 8)).save(tmp_path / "a.png")
     with pytest.raises(DataError, match="a.png: a picture has no 7 channels"):
@@ -166,4 +172,4 @@ def test_json_lines(run, pictures, capsys):
 
 def test_a_folder_without_a_run_is_told(tmp_path, capsys):
     assert main(["predict", str(tmp_path), "x.png"]) == 2
-    assert "is no run folder" in capsys.readouterr().err
+    assert "is not a run folder" in capsys.readouterr().err

@@ -79,6 +79,21 @@ def test_a_completed_run_is_left_alone(tmp_path, monkeypatch, capsys):
     assert "client.ess cannot change" in capsys.readouterr().err
 
 
+def test_a_completed_run_without_its_checkpoint_is_not_made_anew_over_its_results(
+    tmp_path, monkeypatch, capsys
+):
+    federation = in_one_process(monkeypatch)
+    run = a_run(tmp_path, done=0)
+    seconds = {"train": 1.0, "evaluate": 1.0}
+    run.append({"round": 10, "bytes_up": 1, "bytes_down": 1, "dropped": [], "seconds": seconds})
+    run.summarise("completed")
+    before = (run.folder / "metrics.jsonl").read_bytes()
+    for more in ([], ["--set", "rounds=20"]):
+        assert main(["resume", str(run.folder), *more]) == 2
+        assert "has no checkpoint to go on from" in capsys.readouterr().err
+    assert not federation.configs and (run.folder / "metrics.jsonl").read_bytes() == before
+
+
 def test_a_run_that_is_extended_is_the_run_that_was_longer_from_the_start(
     tmp_path, monkeypatch, capsys
 ):
@@ -100,7 +115,8 @@ def test_a_run_that_is_extended_is_the_run_that_was_longer_from_the_start(
 
 
 @pytest.mark.parametrize(
-    ("file", "says"), [("metrics.jsonl", "line 1 is no record"), ("checkpoint", "no readable")]
+    ("file", "says"),
+    [("metrics.jsonl", "line 1 is not a record"), ("checkpoint", "is not a readable")],
 )
 def test_what_keeps_a_run_from_going_on_is_said_before_anything_starts(
     file, says, tmp_path, monkeypatch, capsys

@@ -62,7 +62,7 @@ def test_without_a_checkpoint_the_folder_is_named(tmp_path):
 
 def test_a_damaged_checkpoint_is_named(run):
     (run.checkpoints()[-1].path / "posterior.safetensors").write_bytes(b"no")
-    with pytest.raises(SettingsError, match="round-000003 is no readable checkpoint"):
+    with pytest.raises(SettingsError, match="round-000003 is not a readable checkpoint"):
         Trained.open(run)
 
 

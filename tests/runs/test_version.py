@@ -12,7 +12,7 @@ def test_the_commit_is_that_of_the_checkout():
 
 def test_a_version_in_words():
     assert version_text("0.1.0", "abc1234") == "FedIvon 0.1.0, commit abc1234"
-    assert version_text("0.1.0", "abc1234+").endswith("abc1234 with changes that are not committed")
+    assert version_text("0.1.0", "abc1234+").endswith("abc1234 with uncommitted changes")
     assert version_text("0.1.0", "") == "FedIvon 0.1.0" and version_text("", "") == "FedIvon"
 
 

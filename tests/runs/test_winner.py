@@ -20,8 +20,11 @@ def test_differences_are_paired_by_seed():
     difference = [0.01, 0.011, 0.012]
     expected = stats.ttest_1samp(difference, 0).confidence_interval(0.95)
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
-    assert (
-        "b is ahead of a by 1.10 points" in found.text and "that is more than chance" in found.text
+    low, high = (f"{100 * end:.2f}" for end in expected)
+    assert found.text == (
+        "By accuracy (the share of right answers), b is ahead of a: 71.10 % and 70.00 %, "
+        f"a lead of 1.10 points. Judging by 3 seeds it lies between {low} and {high} points "
+        "(95 % interval), so it is more than chance."
     )
 
 
@@ -29,7 +32,14 @@ def test_lower_is_better_for_nll_and_chance_is_called_so():
     values = {"a": {0: 1.0, 1: 1.2}, "b": {0: 0.9, 1: 1.25}}
     found = verdict(values, NLL)
     assert found.best == "b" and not found.certain and found.low < 0 < found.high
-    assert "that may be chance" in found.text
+    assert "so it may be chance" in found.text
+
+
+def test_a_lead_is_never_said_to_be_more_than_there_can_be():
+    values = {"a": {0: 0.5, 1: 0.7}, "b": {0: 0.6, 1: 0.99}}
+    found = verdict(values, ACCURACY)
+    assert found.high > 1 and found.low < -1
+    assert "it lies between -100.00 and 100.00 points" in found.text
 
 
 def test_against_several_every_interval_is_wider():
@@ -62,7 +72,10 @@ def summary(strategy, seed, accuracy, *, experiment="demo", part="final", place=
 
 def test_one_seed_cannot_tell_and_says_so():
     lines = closing_lines([summary("a", 0, 0.5), summary("b", 0, 0.6)])
-    assert lines[0] == "By accuracy, b is ahead of a by 10.00 points, under one seed."
+    assert lines[0] == (
+        "By accuracy (the share of right answers), b is ahead of a: 60.00 % and 50.00 %, "
+        "a lead of 10.00 points under one seed."
+    )
     assert lines[-1].startswith("One seed cannot tell")
     assert closing_lines([summary("a", 0, 0.5), summary("a", 1, 0.6)]) == []
     assert closing_lines([]) == []
@@ -75,7 +88,7 @@ def test_a_method_without_a_global_model_is_compared_at_the_clients():
     shared["final"]["clients_before_training"] = {"mean": {"accuracy": 0.4, "nll": 0.6}}
     personal = summary("b", 0, 0.9, part="personal", place="clients_after_training")
     first, *_ = closing_lines([shared, personal])
-    assert "b is ahead of a by 50.00 points" in first
+    assert "b is ahead of a: 90.00 % and 40.00 %, a lead of 50.00 points" in first
 
 
 def test_numbers_are_compared_by_their_error():
@@ -83,8 +96,11 @@ def test_numbers_are_compared_by_their_error():
     for run, rmse in zip(runs, (2.0, 1.5), strict=True):
         run["final"]["test"]["mean"] = {"rmse": rmse, "nll": 2 * rmse}
     first, second, _ = closing_lines(runs)
-    assert first == "By RMSE, b is ahead of a by 0.5000, under one seed."
-    assert second.startswith("By NLL, b is ahead of a by 1.0000")
+    assert first == (
+        "By RMSE (the usual size of an error; lower is better), b is ahead of a: 1.5000 and "
+        "2.0000, a lead of 0.5000 under one seed."
+    )
+    assert second.startswith("By NLL (") and "b is ahead of a: 3.0000 and 4.0000" in second
 
 
 def test_only_seeds_that_all_have_are_counted():
@@ -96,4 +112,5 @@ def test_only_seeds_that_all_have_are_counted():
 def test_more_seeds_are_asked_for_than_were_used():
     assert more_seeds({0}) == [0, 1, 2, 3, 4]
     assert more_seeds({0, 1, 2}) == [0, 1, 2, 3, 4, 5]
-    assert more_seeds({1, 2, 3, 4, 5}) == [0, 1, 2, 3, 4, 5, 6, 7]
+    assert more_seeds({1, 2, 3, 4, 5}) == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert more_seeds({2, 4}) == [2, 3, 4, 5, 6]

@@ -153,5 +153,8 @@ def test_weights_and_biases_works_offline(tmp_path, monkeypatch):
     run = made(tmp_path, "wandb", monkeypatch)
     (place,) = (run.folder / "wandb").glob("offline-run-*")
     (file,) = place.glob("*.wandb")
-    assert b"gm/test/mc/accuracy" in file.read_bytes()
+    written = file.read_bytes()
+    assert b"gm/test/mc/accuracy" in written
+    for record in run.metrics():
+        assert repr(record["gm"]["test"]["mc"]["accuracy"]).encode() in written
     assert logging.getLogger("fedivon").level <= logging.INFO and "WANDB_MODE" not in os.environ

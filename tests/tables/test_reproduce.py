@@ -201,3 +201,25 @@ def test_time_is_that_of_earlier_rounds_and_bytes_are_known_before_any(tmp_path)
     results.add(earlier, earlier.settings(), outcome("fedivon"))
     known = estimate(condition, settings, results)
     assert known.seconds == pytest.approx(50) and known.bytes == pytest.approx(10 * 4 * 0.5e6)
+
+
+@pytest.mark.parametrize(
+    ("words", "seconds"),
+    [
+        (["rounds=20", "client.epochs=5"], 10),
+        (["rounds=1", "client.epochs=400"], 40),
+        (["clients_per_round=2", "client.epochs=400"], 20),
+        (["data.max_examples=36", "client.epochs=400"], 4),  # of 359
+        (["model.options={sizes: [64, 64]}"], None),
+    ],
+)
+def test_time_goes_by_rounds_epochs_clients_and_examples(words, seconds, tmp_path):
+    """One round of 400 epochs was measured: 40 s in the middle one of three runs."""
+    results = ResultFiles(tmp_path)
+    earlier = Condition("demo", "fedivon", (*SET, "rounds=1", "client.epochs=400"))
+    for seed, slower in enumerate((1, 0.5, 9)):
+        run = outcome("fedivon", seed, rounds=1, seconds=40.0 * slower)
+        results.add(earlier, earlier.settings(seed), run)
+    planned = Condition("demo", "fedivon", (*SET, "rounds=1", *words))
+    known = estimate(planned, planned.settings(), results).seconds
+    assert known == (seconds if seconds is None else pytest.approx(seconds, rel=0.02))

@@ -111,7 +111,7 @@ def test_what_another_process_adds_meanwhile_is_not_lost(results, tmp_path):
 
 def test_a_damaged_file_is_told(tmp_path):
     (tmp_path / "demo.json").write_text('{"conditions": 3}')
-    with pytest.raises(SettingsError, match="demo.json is no file of results"):
+    with pytest.raises(SettingsError, match="demo.json is not a file of results"):
         ResultFiles(tmp_path).of("demo")
 
 

@@ -73,6 +73,10 @@ def test_settings_shows_what_a_file_makes(file, capsys):
         ("methods: [fedavg]", "methods must hold names of methods"),
         ("- 1", "must hold names and values"),
         ("a: [", "is not valid YAML"),
+        ("rounds: many", "rounds is 'many': Input should be a valid integer"),
+        ("client: {epochs: 0}", "client.epochs is 0"),
+        ("methods: {fedivon: {client.ess: -1}}", "client.ess is -1"),
+        ("client: 3", "client is a section, and takes values by name, such as client."),
     ],
 )
 def test_mistakes_are_told_with_the_name_of_the_file(tmp_path, capsys, text, says):
@@ -81,6 +85,11 @@ def test_mistakes_are_told_with_the_name_of_the_file(tmp_path, capsys, text, say
     assert main(["settings", "demo", "--set-file", str(path)]) == 2
     error = capsys.readouterr().err
     assert f"fedivon: {path}" in error and says in error and len(error.splitlines()) == 1
+
+
+def test_what_the_command_line_has_wrong_is_not_the_file_s(file, capsys):
+    assert main(["settings", "demo", "--set-file", str(file), "--set", "seed=-1"]) == 2
+    assert "the command line: seed is -1" in capsys.readouterr().err
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path, capsys):

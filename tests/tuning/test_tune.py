@@ -82,7 +82,7 @@ def test_two_methods_are_searched_and_the_best_run_again(federation, command, tm
     ]
     assert all(one.data.holdout == 0 and one.evaluation.every == 5 for one in finals)
     page = (place / "tune.html").read_text()
-    assert "On the test set, seeds 1, 2" in page and "held-out NLL by client.ess" in page
+    assert "On the test set, seeds 1 and 2" in page and "held-out NLL by client.ess" in page
     assert (place / "plots" / "fedavg-client-learning_rate.png").is_file()
 
     # The file of the best is taken by other commands.

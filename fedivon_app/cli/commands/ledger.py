@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
     ledger = site_ledger(options.node_config)
     if options.folder:
         if not options.folder.is_dir():
-            raise SettingsError(f"{options.folder} is no folder, and so no ledger")
+            raise SettingsError(f"{options.folder} is not a folder, and so no ledger")
         ledger = Ledger(options.folder, ledger.limit)
     accounts = ledger.accounts()
     if not accounts:

@@ -14,7 +14,12 @@ from fedivon_app.cli.paths import near
 from fedivon_app.federation.run_queue import Launch
 from fedivon_app.runs.check import check_resumable
 from fedivon_app.runs.folder import Run
-from fedivon_app.runs.resuming import changed, consequence, rounds_done
+from fedivon_app.runs.resuming import (
+    changed,
+    check_not_begun_again,
+    consequence,
+    rounds_done,
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,6 +40,7 @@ def run(options: argparse.Namespace) -> int:
     launches = []
     for folder in options.run:
         one = Run.open(folder)
+        check_not_begun_again(one)
         settings = changed(one, options.set)
         done = rounds_done(one)
         if done >= settings.rounds:

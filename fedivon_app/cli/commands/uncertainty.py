@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from fedivon_app.cli.parser import add_checkpoint, add_run, add_samples
 from fedivon_app.cli.paths import given_path
 from fedivon_app.cli.tables import MISSING, WAYS, ScoredRow, layout, scores_table, way_of
+from fedivon_app.core.errors import UserError
 from fedivon_app.core.scores import MORE_SCORES
 from fedivon_app.progress import Line
 from fedivon_app.report.pages import write_report
 from fedivon_app.runs.folder import Run
 from fedivon_app.runs.uncertainty import assess
 
+OF_FILES = ("npz", "image-folder", "table")  # sources that are the user's own files
 UNCERTAINTIES = ("entropy", "aleatoric", "epistemic")  # by which unknown data may be told
 
 
@@ -40,6 +43,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Judge the model, print its scores and the page's path, and return the exit status."""
     one = Run.open(options.run)
+    check_unknown(
+        source=options.ood or one.settings.evaluation.ood,
+        path=options.ood_path or one.settings.evaluation.ood_path,
+    )
     with Line() as line:
         result = assess(
             one,
@@ -56,6 +63,14 @@ def run(options: argparse.Namespace) -> int:
         page = write_report(one)
     print(page)
     return 0
+
+
+def check_unknown(source: str | None, path: str | Path | None) -> None:
+    """Raise a UserError where unknown data are named by half."""
+    if path and not source:
+        raise UserError("--ood-path is the file of unknown data: add --ood npz, or its other kind")
+    if source in OF_FILES and not path:
+        raise UserError(f"--ood {source} needs a file or folder of your own: add --ood-path FILE")
 
 
 def uncertainty_table(result: Mapping[str, Any], own: Iterable[str] = ()) -> str:

@@ -27,7 +27,7 @@ def chapter(view: PageView) -> Chapter:
     else:
         (group,) = view.groups
         again = command(group.settings)
-        body = html.paragraph("The same run again:") + html.code(again) if again else ""
+        body = html.paragraph("To do the same run again:") + html.code(again) if again else ""
         body += html.folded("All settings", _all(group.settings))
     return Chapter("settings", "Settings", body)
 
