@@ -138,7 +138,7 @@ def test_steps_of_precisions_that_are_none_are_named(step):
 def test_another_version_and_kind_are_named():
     data = CHANGE["mean"].tobytes()
     newer = forged("mean", bytes([9]) + data[1:])
-    assert refused({**CHANGE, "mean": newer}).text == "mean is coded in version 9, not 3"
+    assert refused({**CHANGE, "mean": newer}).text == "mean is coded in version 9, not 4"
     strange = forged("mean", data[:1] + bytes([77]) + data[2:])
     assert "of the kind 77" in refused({**CHANGE, "mean": strange}).text
 
