@@ -27,7 +27,7 @@ COLUMN_LEVELS = 8  # of columns beside their matrix
 _UNIT = 9  # the level of a row whose symbols have a mean size of 1
 _USUAL = 4  # the level of a column that is as busy as its matrix
 _LEAST = 16  # weights: fewer than that in a row or in a column do not pay for its level
-_RUN = 128  # weights at most in a row, where nothing is known of rows
+_RUN = 128  # weights in a row, where nothing is known of rows and it comes out even
 _CLOSE = 16  # octaves by which u is close to 0 or 1
 _SILENT = -40  # as an octave: lower than any other, whatever is added
 _LOWEST = 2 * _SILENT
@@ -56,9 +56,9 @@ def matrices_of(sizes: Sequence[int]) -> list[Matrix]:
     for size, following in pairwise([*sizes, 0]):
         if size:
             fits = 0 < following < size and size % following == 0
-            rows = following if fits else size // gcd(size, _RUN)
-            rows = rows if size >= _LEAST * rows else 1
-            matrices.append(Matrix(rows, size // rows))
+            columns = size // following if fits else gcd(size, _RUN)
+            columns = columns if columns >= (_LEAST if fits else _RUN) else size
+            matrices.append(Matrix(size // columns, columns))
     return matrices
 
 

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from fedivon_app.core.quantise import Linear, Ratio
+from fedivon_app.core.rounding import Rounding
 
 COUNT = 1_000_000
+DRAWN = Rounding((0,)).drawn(COUNT)
 GRID = Linear(np.float32(0), np.ones(COUNT, np.float32))
 
 
