@@ -40,6 +40,7 @@ from fedivon_app.core.envelope import (
 )
 from fedivon_app.core.errors import BadReply
 from fedivon_app.core.posterior import Posterior
+from fedivon_app.core.rounding import Rounding
 from fedivon_app.core.vectors import Means, Precisions, Settled, Vectors, rms
 from fedivon_app.core.wire_settings import WireSettings
 
@@ -143,7 +144,7 @@ class Compact:
         if known is not None and _shapes(known) != _shapes(given):
             known = None
         check = 0 if reference is None or known is None else check_of(reference)
-        rng = None if self.entropy is None else np.random.default_rng(self.entropy)
+        rounding = None if self.entropy is None else Rounding(self.entropy)
         sealed = {}
         steps = {}
         found: dict[str, np.ndarray] = {}
@@ -156,7 +157,8 @@ class Compact:
                 how = self._how(name, known, found)
                 if known is not None and name not in ("mean", "precision"):
                     how = _nearer(how, values)
-                settled = self.vectors.settle(values, how, rng)
+                settled = self.vectors.settle(values, how, rounding)
+                rounding = None if rounding is None else rounding.after(self.vectors.size)
                 steps[name] = settled
                 found[name] = settled.values
                 envelope = Envelope(

@@ -18,7 +18,7 @@ import numpy as np
 from fedivon_app.core.codec import Payload
 from fedivon_app.core.errors import BadReply, Fault, FaultKind
 
-VERSION = 3
+VERSION = 4
 _HEAD = struct.Struct("<BBfI")  # version, kind, step, check of the reference
 _SUM = struct.Struct("<I")
 _START = _HEAD.size + _SUM.size

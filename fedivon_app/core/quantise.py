@@ -1,6 +1,6 @@
 """Numbers as whole steps, rounded at random so that their expectation is what they were.
 
-Without a generator of random numbers they are rounded to the nearest step.
+What is drawn for that is given (core/rounding.py); without it they are rounded to the nearest step.
 
 A grid says what a step is: `Linear` for means, `Ratio` for precisions. `restore` is all that a
 receiver needs. It uses nothing but sums, products, quotients and square roots of IEEE floats, and
@@ -22,9 +22,6 @@ _TINY = np.finfo(np.float32).tiny  # no step is smaller: below it arithmetic is 
 _OCTAVES = 125  # of ratios, in both directions, that float32 has
 
 
-Rng = np.random.Generator | None
-
-
 class Steps(NamedTuple):
     """Whole steps as int32; `beyond` tells where there are none for a number, None for nowhere."""
 
@@ -35,8 +32,8 @@ class Steps(NamedTuple):
 class Grid(Protocol):
     """Where the steps of an array lie."""
 
-    def steps(self, values: np.ndarray, rng: Rng) -> Steps:
-        """Return the steps next to the values, one of both at random; without `rng` the nearer."""
+    def steps(self, values: np.ndarray, drawn: np.ndarray | None) -> Steps:
+        """Return the steps next to the values, one of both as drawn, or else the nearer."""
 
     def restore(self, symbols: np.ndarray) -> np.ndarray:
         """Return the values at these steps, as float32; a ValueError says why there are none."""
@@ -49,11 +46,11 @@ class Linear:
     base: np.ndarray | np.float32
     unit: np.ndarray
 
-    def steps(self, values: np.ndarray, rng: Rng) -> Steps:
+    def steps(self, values: np.ndarray, drawn: np.ndarray | None) -> Steps:
         with np.errstate(all="ignore"):
             x = values - self.base
             x /= self.unit
-            return _rounded(x, most=LARGEST // 2, rng=rng)
+            return _rounded(x, most=LARGEST // 2, drawn=drawn)
 
     def restore(self, symbols: np.ndarray) -> np.ndarray:
         values = symbols.astype(np.float32)
@@ -74,7 +71,7 @@ class Ratio:
     base: np.ndarray
     per_octave: int
 
-    def steps(self, values: np.ndarray, rng: Rng) -> Steps:
+    def steps(self, values: np.ndarray, drawn: np.ndarray | None) -> Steps:
         with np.errstate(all="ignore"):
             x = values / self.base
             lower = np.log2(x)
@@ -84,7 +81,7 @@ class Ratio:
             x -= 1
             x /= np.float32(_roots(self.per_octave)[1] - 1)
             x += lower
-            return _rounded(x, most=_OCTAVES * self.per_octave, rng=rng)
+            return _rounded(x, most=_OCTAVES * self.per_octave, drawn=drawn)
 
     def restore(self, symbols: np.ndarray) -> np.ndarray:
         if not len(symbols):
@@ -111,32 +108,25 @@ def unit_of(step: float, scale: np.ndarray) -> np.ndarray:
         return unit
 
 
-def _rounded(x: np.ndarray, *, most: int, rng: Rng) -> Steps:
+def _rounded(x: np.ndarray, *, most: int, drawn: np.ndarray | None) -> Steps:
     """Return the steps next to so many steps: the next one up as often as x is beyond the lower.
 
-    That is ceil(x - u) for u drawn evenly from (0, 1), or u = 1/2 without a generator. It writes
-    to x.
+    That is ceil(x - u) for u in (0, 1), in the middle of one of 2**16 equal parts, or u = 1/2 where
+    none is drawn: what is expected of a step is off by at most 2**-17 of a step. It writes to x.
     """
-    x -= np.float32(0.5) if rng is None else _evenly(len(x), rng)
+    if drawn is None:
+        x -= np.float32(0.5)
+    else:
+        evenly = drawn.astype(np.float32)
+        evenly += np.float32(0.5)
+        evenly *= np.float32(2.0**-16)
+        x -= evenly
     np.ceil(x, out=x)
     beyond = None
     if len(x) and not -most <= x.min() <= x.max() <= most:
         beyond = ~(np.abs(x) <= most)
         x[beyond] = 0
     return Steps(x.astype(np.int32), beyond)
-
-
-def _evenly(count: int, rng: np.random.Generator) -> np.ndarray:
-    """Return numbers from (0, 1), each in the middle of one of 2**16 equal parts.
-
-    Two bytes for each are drawn faster than a float32 is; what is expected of a step is off by at
-    most 2**-17 of a step.
-    """
-    words = rng.bit_generator.random_raw(-(-count // 4)).astype("<u8", copy=False)
-    drawn = words.view("<u2")[:count].astype(np.float32)
-    drawn += np.float32(0.5)
-    drawn *= np.float32(2.0**-16)
-    return drawn
 
 
 @cache

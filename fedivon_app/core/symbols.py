@@ -1,11 +1,10 @@
 """Whole numbers as few bytes: a range coder, with models that travel along.
 
-A vector of steps, most of which are zero, is cut into runs of consecutive ones. The class of a run
-follows from the sum of its symbols' sizes and says how much happens in it: where a neuron is
-silent, whole runs are zero and cost nothing. The symbols of a class share one table
-(core/tables.py), wherever in the vector they are, so that a tensor's share of each class is its
-model. All of it goes through one range coder, in this order: the length of the runs, a table of
-their classes and the classes; then the parts of the vector that each class makes up.
+Most steps are zero, and which may be others is known from what happens around them and from what
+was drawn to round them (core/activity.py): that makes up their class. The symbols of a class share
+one table (core/tables.py), wherever in the vector they are. All of it goes through one range coder,
+in this order: whether there are symbols beyond a table; the levels of rows and columns, from which
+classes follow; then the symbols, class by class.
 
 Where symbols are beyond a table, a class parts with the lowest bits of its symbols, the shift,
 which go as they are; what is still beyond it is an outlier, with its place and value. What a
@@ -14,13 +13,14 @@ decoder allocates is bounded by the number of symbols, whatever the bytes claim.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from constriction import stream  # type: ignore[import-untyped]
 
+from fedivon_app.core.activity import Activity, Matrix
 from fedivon_app.core.tables import (
     REACH,
     BadSymbols,
@@ -31,43 +31,47 @@ from fedivon_app.core.tables import (
 )
 
 LARGEST = 1 << 24  # of all symbols: beyond it float32 does not have all whole numbers
-_LENGTHS = (0, 16, 128)  # of runs that are tried; 0 is for one run of all symbols
-_SHORT = 4096  # symbols, beyond which one run of all is never much shorter
-_LONG = 1 << 15  # symbols, of which more are looked at by a sample
-_CLASSES = 8
 _OUTLIER = 8  # bytes of an outlier
 _SHIFTS = 17  # more than the largest symbol needs
-_HEAD_MODEL = stream.model.Uniform(2 * len(_LENGTHS))
+_WIDE_MODEL = stream.model.Uniform(2)
 _HALF_MODEL = stream.model.Uniform(1 << 16)
 
 
-def encode(symbols: np.ndarray) -> bytes:
-    """Return the bytes of symbols, which are int32 and of at most LARGEST."""
+def encode(
+    symbols: np.ndarray, matrices: Sequence[Matrix], drawn: np.ndarray | None = None
+) -> bytes:
+    """Return the bytes of symbols, which are int32 and of at most LARGEST, of these matrices.
+
+    They are told by what was drawn for them, where a decoder will know it.
+    """
     encoder = stream.queue.RangeEncoder()
     if len(symbols):
         wide = len(_outside(symbols, 0)) > 0
         if not wide:
             symbols = symbols.astype(np.int16)  # half the memory to go through
-        which, runs = _best_runs(symbols)
-        encoder.encode(np.array([2 * which + wide], np.int32), _HEAD_MODEL)
-        encode_parts(encoder, [runs.classes])
-        ordered = runs.ordered(symbols)
-        parts = [ordered[place] for place in runs.places()]
+        encoder.encode(np.array([wide], np.int32), _WIDE_MODEL)
+        activity = Activity.of(symbols, matrices)
+        for levels in activity.told:
+            encode_parts(encoder, levels, [len(levels)])
+        order = _Order.of(activity.classes(drawn))
+        ordered = order.ordered(_folded(symbols, drawn))
         if wide:
-            _encode_wide(encoder, parts)
+            _encode_wide(encoder, ordered, order.ends)
         else:
-            encode_parts(encoder, parts)
+            encode_parts(encoder, ordered, order.ends)
     words: np.ndarray = encoder.get_compressed()
     return words.astype("<u4").tobytes()
 
 
-def decode(data: bytes | memoryview, size: int) -> np.ndarray:
-    """Return so many symbols, as int16 or int32; bytes that cannot be theirs are BadSymbols."""
+def decode(
+    data: bytes | memoryview, matrices: Sequence[Matrix], drawn: np.ndarray | None = None
+) -> np.ndarray:
+    """Return the symbols of these matrices; bytes that cannot be theirs are BadSymbols."""
     if len(data) % 4:
         raise BadSymbols(f"{len(data)} bytes of symbols are no multiple of 4")
     decoder = stream.queue.RangeDecoder(np.frombuffer(data, "<u4").astype(np.uint32))
     try:
-        symbols = _decode_runs(decoder, size) if size else np.empty(0, np.int16)
+        symbols = _decode(decoder, matrices, drawn) if matrices else np.empty(0, np.int16)
     except AssertionError:  # the word of the range coder
         raise BadSymbols("the symbols are not what a range coder makes") from None
     if not decoder.maybe_exhausted():
@@ -75,28 +79,83 @@ def decode(data: bytes | memoryview, size: int) -> np.ndarray:
     return symbols
 
 
-def _decode_runs(decoder: stream.queue.RangeDecoder, size: int) -> np.ndarray:
-    which, wide = divmod(int(decoder.decode(_HEAD_MODEL, 1)[0]), 2)
-    length = _LENGTHS[which] or size
-    classes = np.zeros(-(-size // length), np.int32)
-    decode_parts(decoder, [classes])
-    if classes.min() < 0 or classes.max() >= _CLASSES:
-        raise BadSymbols("a run of symbols is of a class that there is not")
-    runs = _Runs(size, length, classes)
-    ordered = np.zeros(len(classes) * length, np.int32 if wide else np.int16)
-    parts = [ordered[place] for place in runs.places()]
+def _decode(
+    decoder: stream.queue.RangeDecoder, matrices: Sequence[Matrix], drawn: np.ndarray | None
+) -> np.ndarray:
+    wide = int(decoder.decode(_WIDE_MODEL, 1)[0])
+    activity = Activity.silent(matrices)
+    for levels in activity.told:
+        decode_parts(decoder, [levels])
+    activity.check()
+    order = _Order.of(activity.classes(drawn))
+    ordered = np.zeros(order.ends[-1], np.int32 if wide else np.int16)
+    parts = _parts(ordered, order.ends)
     if wide:
         _decode_wide(decoder, parts)
     else:
         decode_parts(decoder, parts)
-    return runs.in_place(ordered)
+    return _folded(order.in_place(ordered), drawn)
+
+
+def _folded(symbols: np.ndarray, drawn: np.ndarray | None) -> np.ndarray:
+    """Return the symbols, with another sign where u is beyond a half.
+
+    ceil(x - u) is then drawn as ceil(-x - (1 - u)) would be, so that one table does for both.
+    """
+    if drawn is None:
+        return symbols
+    signs = 1 - 2 * (drawn >> 15).astype(symbols.dtype)
+    signs *= symbols
+    return signs
+
+
+@dataclass(frozen=True, eq=False)
+class _Order:
+    """All symbols, but with zeros at these places; then those at these places, by class.
+
+    `size` is how many symbols there are, and `ends` is where each class ends. Most symbols are of
+    class 0: they stay where they are, and the zeros among them cost next to nothing.
+    """
+
+    size: int
+    places: np.ndarray
+    ends: list[int]
+
+    @classmethod
+    def of(cls, classes: np.ndarray) -> _Order:
+        """Return the order by these classes."""
+        others = np.flatnonzero(classes != 0)
+        own = classes[others]
+        counts = np.bincount(own)
+        ends = len(classes) + np.cumsum(counts[counts > 0])
+        places = others[np.argsort(own, kind="stable")]
+        return cls(len(classes), places, [len(classes), *ends.tolist()])
+
+    def ordered(self, symbols: np.ndarray) -> np.ndarray:
+        """Return the symbols in this order."""
+        ordered = np.concatenate([symbols, symbols[self.places]])
+        ordered[self.places] = 0
+        return ordered
+
+    def in_place(self, ordered: np.ndarray) -> np.ndarray:
+        """Return the symbols that are these in order."""
+        symbols = ordered[: self.size]
+        symbols[self.places] = ordered[self.size :]
+        return symbols
+
+
+def _parts(ordered: np.ndarray, ends: Sequence[int]) -> list[np.ndarray]:
+    return [ordered[first:after] for first, after in pairwise([0, *ends])]
 
 
 # Wide symbols.
 
 
-def _encode_wide(encoder: stream.queue.RangeEncoder, parts: Sequence[np.ndarray]) -> None:
-    """Append parts of which some have symbols that are beyond a table."""
+def _encode_wide(
+    encoder: stream.queue.RangeEncoder, symbols: np.ndarray, ends: Sequence[int]
+) -> None:
+    """Append the parts that end here, some of which have symbols that are beyond a table."""
+    parts = _parts(symbols, ends)
     shifts = [_shift(part) for part in parts]
     encode_numbers(encoder, shifts)
     high = []
@@ -106,7 +165,7 @@ def _encode_wide(encoder: stream.queue.RangeEncoder, parts: Sequence[np.ndarray]
         _encode_words(encoder, np.concatenate([outside, part[outside] + LARGEST]))
         part[outside] = 0
         high.append(part >> shift)
-    encode_parts(encoder, high)
+    encode_parts(encoder, np.concatenate(high), ends)
     for part, shift in zip(parts, shifts, strict=True):
         if shift:
             low = part & np.int32((1 << shift) - 1)
@@ -172,97 +231,3 @@ def _decode_words(decoder: stream.queue.RangeDecoder, count: int) -> np.ndarray:
     halves = decoder.decode(_HALF_MODEL, 2 * count).astype(np.int64)
     numbers: np.ndarray = (halves[::2] << 16) | halves[1::2]
     return numbers
-
-
-# Runs of consecutive symbols, by class.
-
-
-@dataclass(frozen=True, eq=False)
-class _Runs:
-    """So many symbols in runs of this length, and the class of each run."""
-
-    size: int
-    length: int
-    classes: np.ndarray
-
-    def ordered(self, symbols: np.ndarray) -> np.ndarray:
-        """Return the symbols by class, and in a class as they follow; zeros fill the last run."""
-        rows = np.zeros((len(self.classes), self.length), symbols.dtype)
-        rows.reshape(-1)[: self.size] = symbols
-        return rows.take(self._order, axis=0).reshape(-1)
-
-    def in_place(self, ordered: np.ndarray) -> np.ndarray:
-        """Return the symbols that are these by class."""
-        rows = np.empty((len(self.classes), self.length), ordered.dtype)
-        rows[self._order] = ordered.reshape(rows.shape)
-        return rows.reshape(-1)[: self.size]
-
-    def places(self) -> Iterator[slice]:
-        """Yield where each class lies in this order, but not class 0, whose symbols are zero."""
-        first = 0
-        for number, count in enumerate(np.bincount(self.classes).tolist()):
-            after = first + count * self.length
-            if number and count:
-                yield slice(first, after)
-            first = after
-
-    @cached_property
-    def _order(self) -> np.ndarray:
-        return np.argsort(self.classes.astype(np.int8), kind="stable")
-
-
-def _best_runs(symbols: np.ndarray) -> tuple[int, _Runs]:
-    """Return the runs that make the symbols cheapest, and which of the lengths they have.
-
-    Of a long vector, a quarter is looked at for the lengths.
-    """
-    size = len(symbols)
-    looked_at = symbols
-    if size > _LONG:
-        looked_at = symbols[: size // 4096 * 4096].reshape(-1, 4, 1024)[:, 0].reshape(-1)
-    offers = [
-        (_cost(looked_at, length), which)
-        for which, length in enumerate(_LENGTHS)
-        if 2 * length <= size and (length or size <= _SHORT)
-    ]
-    _, which = min(offers)
-    length = _LENGTHS[which] or size
-    return which, _Runs(size, length, _classes(symbols, length))
-
-
-def _classes(symbols: np.ndarray, length: int) -> np.ndarray:
-    """Return the classes of runs by the sums of their sizes: 0, 1 to 3, 4 to 15 and so on."""
-    sums = np.add.reduceat(np.abs(symbols), np.arange(0, len(symbols), length), dtype=np.int64)
-    classes: np.ndarray = np.frexp(sums)[1] + 1
-    classes >>= 1
-    np.minimum(classes, _CLASSES - 1, out=classes)
-    return classes
-
-
-def _cost(symbols: np.ndarray, length: int) -> float:
-    """Return about how many bits the symbols take in runs of this length."""
-    length = length or len(symbols)
-    classes = _classes(symbols, length)
-    members = np.bincount(classes, minlength=_CLASSES)
-    places = np.flatnonzero(symbols != 0)  # faster than without the comparison
-    kinds = np.clip(symbols[places], 1 - REACH, REACH - 1) + np.int32(REACH)
-    first = int(kinds.min(initial=2 * REACH))
-    width = int(kinds.max(initial=first)) - first + 2
-    cells = classes[places // length] * width + (kinds - first)
-    counts = np.bincount(cells, minlength=_CLASSES * width).reshape(_CLASSES, width)
-    counts[:, -1] = members * length - counts.sum(1)
-    return _bits(counts[1:]) + _bits(members[None])
-
-
-def _bits(counts: np.ndarray) -> float:
-    """Return the entropy of rows of counts, with what their tables take."""
-    totals = counts.sum(1)
-    entropy = np.sum(_times_log(totals)) - np.sum(_times_log(counts))
-    return float(entropy) + 32 * np.count_nonzero(totals) + 4 * np.count_nonzero(counts)
-
-
-def _times_log(counts: np.ndarray) -> np.ndarray:
-    """Return n log2 n for each count n, which is 0 for none."""
-    logs: np.ndarray = np.log2(np.maximum(counts, 1))
-    logs *= counts
-    return logs

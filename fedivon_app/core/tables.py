@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from math import fsum, sqrt
 
 import numpy as np
@@ -39,28 +40,54 @@ class BadSymbols(ValueError):
     """Bytes that no encoder made."""
 
 
-def encode_parts(encoder: stream.queue.RangeEncoder, parts: Sequence[np.ndarray]) -> None:
-    """Append parts of symbols, of which none is empty, each with its own table."""
-    others = [np.flatnonzero(part != 0) for part in parts]  # faster than without the comparison
-    tables = [_Table.of(part, places) for part, places in zip(parts, others, strict=True)]
-    ends = [end for table in tables for end in (table.first, table.first + len(table.levels) - 1)]
-    encoder.encode(np.array(ends, np.int32) + REACH, _END_MODEL)
+def encode_parts(
+    encoder: stream.queue.RangeEncoder, symbols: np.ndarray, ends: Sequence[int]
+) -> None:
+    """Append the parts that end here, of which none is empty, each with its own table."""
+    places = np.flatnonzero(symbols != 0)  # faster than without the comparison
+    values = symbols[places].astype(np.int32)
+    cuts = [0, *np.searchsorted(places, ends).tolist()]
+    tables = _tables(values, cuts=cuts, ends=ends)
+    told = [end for table in tables for end in (table.first, table.first + len(table.levels) - 1)]
+    encoder.encode(np.array(told, np.int32) + REACH, _END_MODEL)
     levels = [table.levels for table in tables if len(table.levels) > 1]
     if levels:
         steps = np.concatenate(levels)
         steps[1:] -= steps[:-1].copy()
         encoder.encode(steps + _LEVELS, _LEVEL_MODEL)
+    parts = list(zip(tables, pairwise([0, *ends]), pairwise(cuts), strict=True))
     gaps = [
-        _gaps(places) if table.sparse else None
-        for table, places in zip(tables, others, strict=True)
+        _gaps(places[begin:after] - first)
+        for table, (first, _), (begin, after) in parts
+        if table.sparse
     ]
-    encode_numbers(encoder, [len(one) for one in gaps if one is not None])
-    for part, places, table, own in zip(parts, others, tables, gaps, strict=True):
-        if own is not None:
-            encoder.encode(own, table.gap_model())
-            part = part[places]
-        if len(table.levels) > 1:
-            encoder.encode(part - np.int32(table.first), table.model())
+    encode_numbers(encoder, [len(one) for one in gaps])
+    own = iter(gaps)
+    for table, (first, last), (begin, after) in parts:
+        if table.sparse:
+            encoder.encode(next(own), table.gap_model())
+            encoder.encode(values[begin:after] - np.int32(table.first), table.model())
+        elif len(table.levels) > 1:
+            encoder.encode(symbols[first:last] - np.int32(table.first), table.model())
+
+
+def _tables(values: np.ndarray, cuts: Sequence[int], ends: Sequence[int]) -> list[_Table]:
+    """Return the table of each part, from those of its symbols that are not zero."""
+    counted = np.diff(cuts)
+    sizes = np.diff([0, *ends])
+    keys = np.repeat(np.arange(len(ends)) * (2 * REACH) + REACH, counted)
+    keys += values
+    counts = np.bincount(keys, minlength=len(ends) * 2 * REACH).reshape(-1, 2 * REACH)
+    counts[:, REACH] = sizes - counted
+    levels = np.zeros(counts.shape, np.int32)
+    seen = counts > 0
+    levels[seen] = 1 + np.rint(_STEPS * np.log2(counts[seen]))
+    first = seen.argmax(1).tolist()
+    after = (2 * REACH - seen[:, ::-1].argmax(1)).tolist()
+    return [
+        _Table.at(begin - REACH, own[begin:end])
+        for own, begin, end in zip(levels, first, after, strict=True)
+    ]
 
 
 def decode_parts(decoder: stream.queue.RangeDecoder, parts: Sequence[np.ndarray]) -> None:
@@ -103,21 +130,6 @@ class _Table:
             total = fsum(weights)
             rarity = total / max(total - weights[-first], 1.0)
         return cls(first, levels, rarity)
-
-    @classmethod
-    def of(cls, symbols: np.ndarray, others: np.ndarray) -> _Table:
-        """Return the table of symbols, of which those in other places are zero."""
-        values = symbols[others]
-        zeros = len(symbols) - len(others)
-        first = int(values.min(initial=0 if zeros else REACH))
-        last = int(values.max(initial=0 if zeros else -REACH))
-        counts = np.bincount(values - np.int32(first), minlength=last - first + 1)
-        if zeros:
-            counts[-first] = zeros
-        levels = np.zeros(len(counts), np.int32)
-        seen = counts > 0
-        levels[seen] = 1 + np.rint(_STEPS * np.log2(counts[seen]))
-        return cls.at(first, levels)
 
     def decode(self, decoder: stream.queue.RangeDecoder, into: np.ndarray, gaps: int) -> None:
         """Read symbols into an array of zeros; so many gaps, where they are sparse."""

@@ -1,8 +1,8 @@
 """A vector over all weights, tensor by tensor, as coded steps.
 
-Its bytes are: a bit for each tensor that goes exactly as it is, because its numbers are not finite
-or have no steps; the tensors' scales, on which their steps depend; the exact numbers; and the steps
-as symbols (core/symbols.py).
+Its bytes are: what was drawn to round it (core/rounding.py); a bit for each tensor that goes
+exactly as it is, because its numbers are not finite or have no steps; the tensors' scales, on which
+their steps depend; the exact numbers; and the steps as symbols (core/symbols.py).
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from itertools import accumulate, pairwise
 import numpy as np
 
 from fedivon_app.core import symbols
+from fedivon_app.core.activity import Matrix, matrices_of
 from fedivon_app.core.envelope import malformed
-from fedivon_app.core.quantise import Grid, Linear, Ratio, Rng, unit_of
+from fedivon_app.core.quantise import Grid, Linear, Ratio, unit_of
+from fedivon_app.core.rounding import Rounding, open_rounding, rounding_size
 
 _LOOKED_AT = 1024  # weights of a tensor by which its median is found
 
@@ -100,6 +102,8 @@ class Settled:
     scales: np.ndarray
     exact: np.ndarray
     kept: bytes
+    rounding: Rounding | None
+    drawn: np.ndarray | None
 
 
 @dataclass(frozen=True)
@@ -119,11 +123,19 @@ class Vectors:
         ends = accumulate(self.sizes, initial=0)
         return [slice(first, after) for first, after in pairwise(ends) if after > first]
 
-    def settle(self, values: np.ndarray, how: Means | Precisions, rng: Rng) -> Settled:
-        """Return the vector on its steps, next to the values."""
+    @cached_property
+    def matrices(self) -> list[Matrix]:
+        """Return the rows and columns in which the weights of the tensors lie."""
+        return matrices_of(self.sizes)
+
+    def settle(
+        self, values: np.ndarray, how: Means | Precisions, rounding: Rounding | None
+    ) -> Settled:
+        """Return the vector on its steps next to the values, or nearest to them."""
+        drawn = None if rounding is None else rounding.drawn(len(values))
         scales = self._scales(values, how)
         grid = how.grid(scales, self._spread)
-        steps, beyond = grid.steps(values, rng)
+        steps, beyond = grid.steps(values, drawn)
         restored = grid.restore(steps)
         least = 0 if isinstance(how, Precisions) else -np.inf
         exact = np.zeros(len(self.places), bool)
@@ -137,7 +149,16 @@ class Vectors:
             kept = values[inside].astype("<f4").tobytes()
             restored[inside] = values[inside]
             steps[inside] = 0
-        return Settled(restored, grid, steps=steps, scales=scales, exact=exact, kept=kept)
+        return Settled(
+            values=restored,
+            grid=grid,
+            steps=steps,
+            scales=scales,
+            exact=exact,
+            kept=kept,
+            rounding=rounding,
+            drawn=drawn,
+        )
 
     def encode(self, settled: Settled, held: np.ndarray | None = None) -> bytes:
         """Return a vector's bytes, by the steps to where it lies.
@@ -146,13 +167,17 @@ class Vectors:
         it comes to lie at the same place in both cases.
         """
         steps = settled.steps
+        rounding = settled.rounding
+        drawn = settled.drawn
         if held is not None:
             steps = steps - self._next_to(held, settled.grid, settled.exact)
+            rounding = drawn = None
         body = [
+            b"\0" if rounding is None else rounding.seal(),
             np.packbits(settled.exact).tobytes(),
             settled.scales.astype("<f4").tobytes(),
             settled.kept,
-            symbols.encode(steps),
+            symbols.encode(steps, self.matrices, drawn),
         ]
         return b"".join(body)
 
@@ -165,6 +190,7 @@ class Vectors:
     ) -> np.ndarray:
         """Return the vector of these bytes; those that no encoder made are a BadReply."""
         cursor = _Cursor(name, memoryview(body))
+        rounding = open_rounding(cursor.take(rounding_size(cursor.take(1)[0])))
         count = len(self.places)
         flags = np.frombuffer(cursor.take(-(-count // 8)), np.uint8)
         exact = np.unpackbits(flags, count=count).astype(bool)
@@ -175,7 +201,8 @@ class Vectors:
         kept = np.frombuffer(cursor.take(4 * number), "<f4")
         grid = how.grid(scales, self._spread)
         try:
-            steps = symbols.decode(cursor.rest, self.size)
+            drawn = None if rounding is None else rounding.drawn(self.size)
+            steps = symbols.decode(cursor.rest, self.matrices, drawn)
             if held is not None:
                 steps = steps + self._next_to(held, grid, exact)
             values = grid.restore(steps)

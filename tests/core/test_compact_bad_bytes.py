@@ -15,6 +15,7 @@ from fedivon_app.core.compact import Compact
 from fedivon_app.core.envelope import Envelope, Kind, check_of
 from fedivon_app.core.errors import BadReply, FaultKind
 from fedivon_app.core.posterior import Posterior
+from fedivon_app.core.rounding import Rounding
 from fedivon_app.core.wire_settings import WireSettings
 from tests.core.test_compact import STEPS, changed, point, random_payload
 
@@ -25,7 +26,8 @@ CODEC = Compact(STEPS, SIZES)
 CHANGE = CODEC.encode(REPLY, SENT)
 WHOLE = CODEC.encode(REPLY)
 MOVE = CODEC.broadcast(REPLY).change(SENT)
-SCALES = b"\0" + struct.pack("<3f", 1, 1, 1)  # no tensor goes exactly, and each has a scale
+SCALES = b"\0\0" + struct.pack("<3f", 1, 1, 1)  # nearest steps, no tensor exactly, and scales
+DRAWN = Rounding((1, 2, 3)).seal() + SCALES[1:]
 HEAD = 10  # bytes of an array before its checksum
 
 
@@ -138,22 +140,40 @@ def test_steps_of_precisions_that_are_none_are_named(step):
 def test_another_version_and_kind_are_named():
     data = CHANGE["mean"].tobytes()
     newer = forged("mean", bytes([9]) + data[1:])
-    assert refused({**CHANGE, "mean": newer}).text == "mean is coded in version 9, not 3"
+    assert refused({**CHANGE, "mean": newer}).text == "mean is coded in version 9, not 4"
     strange = forged("mean", data[:1] + bytes([77]) + data[2:])
     assert "of the kind 77" in refused({**CHANGE, "mean": strange}).text
 
 
 @pytest.mark.parametrize("scale", [np.nan, np.inf, -1.0])
 def test_scales_that_are_none_are_named(scale):
-    body = b"\0" + struct.pack("<3f", 1, scale, 1)
+    body = b"\0\0" + struct.pack("<3f", 1, scale, 1)
     assert "scales that are negative or not finite" in refused(with_body("control", body)).text
 
 
 def test_exact_numbers_that_are_missing_are_noticed():
-    assert refused(with_body("mean", b"\xff" + bytes(112))).text == (
+    assert refused(with_body("mean", b"\0\xff" + bytes(112))).text == (
         "mean ends early: 100 bytes, not 4000 or more"
     )
     assert refused(with_body("mean", b"")).text == "mean ends early: 0 bytes, not 1 or more"
+
+
+@pytest.mark.parametrize("words", [1, 3, 255])
+def test_a_rounding_that_is_cut_off_is_noticed(words):
+    body = bytes([words]) + bytes(4 * words)
+    assert refused(with_body("mean", body)).text == (
+        f"mean ends early: {4 * words} bytes, not {4 * words + 4} or more"
+    )
+
+
+def test_what_was_drawn_may_be_any():
+    """Who tells another rounding than his own has other symbols decoded, and nothing worse."""
+    honest = bytes(Envelope.open("mean", CHANGE["mean"]).body)
+    size = len(Rounding(CODEC.entropy).seal())
+    for entropy in ((7,), tuple(range(255)), (2**32 - 1, 0)):
+        for skipped in (0, 2**32 - 1):
+            other = Rounding(entropy, skipped).seal()
+            decoded_or_refused(with_body("mean", other + honest[size:], step=1.0), SENT)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +190,8 @@ def test_exact_numbers_that_are_none_are_named(numbers, kind):
 def test_ratios_beyond_float32_are_refused():
     def coded(step: int) -> bytes:
         usual = np.ones(len(CODEC.sizes), "<f4")
-        return b"\0" + usual.tobytes() + symbols.encode(np.full(1000, step, np.int32))
+        steps = np.full(1000, step, np.int32)
+        return b"\0\0" + usual.tobytes() + symbols.encode(steps, CODEC.vectors.matrices)
 
     fault = refused(with_body("precision", coded(100_000)))
     assert fault.text == "precision cannot be decoded: a ratio is beyond 125 octaves"
@@ -205,9 +226,10 @@ def test_bytes_claim_no_more_memory_than_the_weights_take():
     tracemalloc.start()
     try:
         for length in [*range(0, 400, 7)] * 4:
-            body = SCALES + rng.bytes(length // 4 * 4)
+            data = rng.bytes(length // 4 * 4)
             for kind in (Kind.CHANGE, Kind.MOVE):
-                decoded_or_refused(with_body("mean", body, kind=kind), SENT)
+                for start in (SCALES, DRAWN):
+                    decoded_or_refused(with_body("mean", start + data, kind=kind), SENT)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -217,7 +239,7 @@ def test_bytes_claim_no_more_memory_than_the_weights_take():
 @settings(deadline=None, max_examples=300)
 @given(
     st.sampled_from(["mean", "precision", "control"]),
-    st.sampled_from([b"", SCALES]),
+    st.sampled_from([b"", SCALES, DRAWN]),
     st.binary(max_size=300),
     st.sampled_from([Kind.WHOLE, Kind.CHANGE, Kind.MOVE]),
 )

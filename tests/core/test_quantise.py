@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from fedivon_app.core.quantise import Linear, Ratio
+from fedivon_app.core.rounding import Rounding
 
 COUNT = 1_000_000
+DRAWN = Rounding((0,)).drawn(COUNT)
 GRID = Linear(np.float32(0), np.ones(COUNT, np.float32))
 
 
@@ -13,7 +15,7 @@ GRID = Linear(np.float32(0), np.ones(COUNT, np.float32))
 @pytest.mark.parametrize("lower", [-3, -1, 0, 7])
 def test_the_next_step_up_is_taken_as_often_as_its_share(share, lower):
     values = np.full(COUNT, lower + share, np.float32)
-    found, beyond = GRID.steps(values, np.random.default_rng(0))
+    found, beyond = GRID.steps(values, DRAWN)
     assert beyond is None
     assert set(np.unique(found)) <= {lower, lower + 1}
     error = np.abs(found.mean() - lower - share)
@@ -21,7 +23,7 @@ def test_the_next_step_up_is_taken_as_often_as_its_share(share, lower):
 
 
 def test_neighbours_are_rounded_on_their_own():
-    found = GRID.steps(np.full(COUNT, 0.5, np.float32), np.random.default_rng(0)).symbols
+    found = GRID.steps(np.full(COUNT, 0.5, np.float32), DRAWN).symbols
     for distance in (1, 2, 3, 4, 8):
         together = np.corrcoef(found[distance:], found[:-distance])[0, 1]
         assert np.abs(together) < 5 / np.sqrt(COUNT)
@@ -31,7 +33,7 @@ def test_neighbours_are_rounded_on_their_own():
 def test_the_expectation_of_a_ratio_is_kept(ratio):
     base = np.ones(COUNT, np.float32)
     grid = Ratio(base, per_octave=4)
-    found = grid.restore(grid.steps(base * np.float32(ratio), np.random.default_rng(0)).symbols)
+    found = grid.restore(grid.steps(base * np.float32(ratio), DRAWN).symbols)
     spread = found.astype(np.float64).std() / np.sqrt(COUNT)
     assert np.abs(found.mean(dtype=np.float64) - ratio) <= 5 * spread + 2e-6 * ratio
 
