@@ -11,8 +11,10 @@ from fedivon_app.datasets.loading import is_standardised
 
 _ATTACKS = ("core.trigger", "strategies.attacks")
 _COMPACT_WIRE = (
+    "core.activity",
     "core.envelope",
     "core.quantise",
+    "core.rounding",
     "core.symbols",
     "core.tables",
     "core.vectors",
@@ -26,6 +28,7 @@ _DEFENCES = (
     "strategies.taken_back",
     "strategies.trial",
 )
+_FUSED = ("core.compiled", "core.fused_normals", "core.fused_step")
 _LABEL_NOISE = ("datasets.noise",)
 _NUMBERS = ("core.number_scores",)
 _PRETRAINING = ("server.pretraining",)
@@ -49,6 +52,7 @@ def asleep(settings: AnySettings) -> frozenset[str]:
         _ATTACKS: settings.attack.kind != "none",
         _COMPACT_WIRE: settings.wire.codec != "raw",
         _DEFENCES: defended,
+        _FUSED: getattr(settings.client, "noise", None) == "fused",
         _LABEL_NOISE: settings.data.label_noise > 0,
         _NUMBERS: settings.task == "regression",
         _PRETRAINING: settings.pretraining.fraction > 0,

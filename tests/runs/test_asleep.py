@@ -19,6 +19,7 @@ UNSCORED = ["evaluation.personal=false", "evaluation.clients_every=0"]
 SWITCHES = {
     "strategies.attacks": ["attack.kind=sign-flip", "attack.share=0.3"],
     "core.symbols": ["wire.codec=compact"],
+    "core.fused_step": ["client.noise=fused"],
     "strategies.portraits": ["merge.robust=auto"],
     "datasets.noise": ["data.label_noise=0.2"],
     "server.pretraining": ["pretraining.fraction=0.1", "pretraining.epochs=1"],
