@@ -67,9 +67,8 @@ class BayesAdmmClient(IvonTrainer[BayesAdmmSettings, BayesAdmmMergeSettings]):
             ess=1 / (merge.rho * share),
             prior=duals.server,
             dual=(share * duals.v, share * duals.u),
+            precision=None if task.first else duals.server.known_precision,
         )
-        if not task.first:
-            optimizer.precision = duals.server.known_precision
         keeps_momentum = client.momentum == "kept"
         if keeps_momentum and "momentum" in task.memory:
             _restore(optimizer, task.memory)

@@ -57,9 +57,8 @@ class FedIvonClient(IvonTrainer[FedIvonSettings, MergeSettings]):
             ess=client.ess,
             weight_decay=client.weight_decay,
             hess_init=client.hessian_of(start.posterior, client.ess),
+            precision=start.posterior.known_precision if client.start == "posterior" else None,
         )
-        if client.start == "posterior":
-            optimizer.precision = start.posterior.known_precision
         return Learned(self.descend(optimizer, task))
 
 
@@ -123,8 +122,8 @@ class PersonalIvonClient(IvonTrainer[PersonalIvonSettings, MergeSettings]):
             hess_init=typical,
             lr=task.learning_rate * scale,
             rescale_lr=False,
+            precision=server.known_precision,
         )
-        optimizer.precision = server.known_precision
         return Learned(self.descend(optimizer, task))
 
     def train_alone(self, server: Posterior, task: Task) -> Learned:
@@ -140,6 +139,6 @@ class PersonalIvonClient(IvonTrainer[PersonalIvonSettings, MergeSettings]):
             ess=client.ess,
             weight_decay=client.weight_decay,
             hess_init=client.hessian_of(begin, client.ess),
+            precision=begin.known_precision,
         )
-        optimizer.precision = begin.known_precision
         return Learned(self.descend(optimizer, task))

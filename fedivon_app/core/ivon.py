@@ -25,6 +25,8 @@ the sample. A step divides by h, so that where h is far below hess_init a rate t
 beginning throws the mean out of all that the samples have seen; a bound in sigmas grows with
 1/sqrt(h) alone, and is a bound on the divergence from before the step, (m' - m)^2 s / 2.
 
+With `precision` training begins at a posterior that is known, in place of s = ess (hess_init + wd).
+
 With `gradient_noise` sigma the gradients are known to have noise N(0, sigma^2) of their own, as
 private ones do. It is independent of epsilon, so that h_hat stays right on average, but its square
 is in the last term of the line for h, which grows by 0.5 (1 - b2)^2 ess sigma^2 a step. That is
@@ -76,6 +78,8 @@ class IVON(torch.optim.Optimizer):
     # more than a second.
     add_param_group = unwrap(torch.optim.Optimizer.add_param_group)
 
+    _scaled: Tensor  # d = h + wd = precision / ess
+
     def __init__(
         self,
         params: ParamsT,
@@ -95,6 +99,7 @@ class IVON(torch.optim.Optimizer):
         prior: Posterior | None = None,
         dual: tuple[np.ndarray, np.ndarray] | None = None,
         noise: Noise = "torch",
+        precision: Array | None = None,
     ):
         options = {
             "lr": lr,
@@ -126,12 +131,11 @@ class IVON(torch.optim.Optimizer):
         self._prior_mean = None if prior is None else self._vector(prior.mean, "prior")
         self._v = None if dual is None else self._vector(dual[0], "dual")
         self._u = None if dual is None else self._vector(dual[1], "dual")
-        self._scaled = self._first_scaled(prior)  # d = h + wd = precision / ess
-        if not bool(self._scaled.min() > 0):
-            raise ValueError(
-                "hess_init + weight_decay (or the prior's precision / ess) "
-                "must be above 0 everywhere"
-            )
+        self._note_groups(prior)
+        if precision is None:
+            self._scaled = self._first_scaled()
+        else:
+            self.precision = precision
 
     def _vector(self, values: np.ndarray, name: str) -> Tensor:
         vector = sent(torch.tensor(np.asarray(values, np.float32)), self._mean.device)
@@ -141,10 +145,9 @@ class IVON(torch.optim.Optimizer):
             )
         return vector
 
-    def _first_scaled(self, prior: Posterior | None) -> Tensor:
-        """Return d = hess_init + wd, and note each group's place in the vector and its wd."""
+    def _note_groups(self, prior: Posterior | None) -> None:
+        """Note each group's place in the vector and its wd."""
         precision = None if prior is None else self._vector(prior.known_precision, "prior")
-        scaled = torch.empty_like(self._mean)
         offset = 0
         for group in self.param_groups:
             part = slice(offset, offset + sum(p.numel() for p in group["params"]))
@@ -153,8 +156,18 @@ class IVON(torch.optim.Optimizer):
                 group["weight_decay"] if precision is None else precision[part] / group["ess"]
             )
             self._note_pull(group)
-            scaled[part] = group["hess_init"] + group["decay"]
             offset = part.stop
+
+    def _first_scaled(self) -> Tensor:
+        """Return d = hess_init + wd."""
+        scaled = torch.empty_like(self._mean)
+        for group in self.param_groups:
+            scaled[group["slice"]] = group["hess_init"] + group["decay"]
+        if not bool(scaled.min() > 0):
+            raise ValueError(
+                "hess_init + weight_decay (or the prior's precision / ess) "
+                "must be above 0 everywhere"
+            )
         return scaled
 
     def _note_pull(self, group: Group) -> None:
@@ -177,11 +190,11 @@ class IVON(torch.optim.Optimizer):
             for group in self.param_groups:  # one after the other, as ivon-opt draws
                 part = group["slice"]
                 at = Sampled(
-                    mean=self._mean[part],
-                    scaled=self._scaled[part],
-                    root=self._root[part],
-                    noise=draw.noise[part],
-                    drawn=self._flat.drawn[part],
+                    mean=_cut(self._mean, part),
+                    scaled=_cut(self._scaled, part),
+                    root=_cut(self._root, part),
+                    noise=_cut(draw.noise, part),
+                    drawn=_cut(self._flat.drawn, part),
                     new=draw.new,
                 )
                 self._passes.sample(at, width=draw.sign * group["ess"] ** -0.5)
@@ -225,20 +238,20 @@ class IVON(torch.optim.Optimizer):
         """Move the group's h, its momentum and its m."""
         part = group["slice"]
         at = Vectors(
-            mean=self._mean[part],
-            momentum=self._momentum[part],
-            scaled=self._scaled[part],
-            root=self._root[part],
-            gradient=average.gradient[part],
-            noise=average.noise[part],
-            free=self._flat.drawn[part],
+            mean=_cut(self._mean, part),
+            momentum=_cut(self._momentum, part),
+            scaled=_cut(self._scaled, part),
+            root=_cut(self._root, part),
+            gradient=_cut(average.gradient, part),
+            noise=_cut(average.noise, part),
+            free=_cut(self._flat.drawn, part),
             sign=average.sign,
             multiplied=average.multiplied,
             decay=group["decay"],
             pull=group["pull"],
-            prior_mean=None if self._prior_mean is None else self._prior_mean[part],
-            v=None if self._v is None else self._v[part],
-            u=None if self._u is None else self._u[part],
+            prior_mean=None if self._prior_mean is None else _cut(self._prior_mean, part),
+            v=None if self._v is None else _cut(self._v, part),
+            u=None if self._u is None else _cut(self._u, part),
         )
         by = Numbers(
             ess=group["ess"],
@@ -334,6 +347,11 @@ class IVON(torch.optim.Optimizer):
         self._momentum.copy_(state["momentum"])
         self._scaled.copy_(state["scaled"])
         self._mean.copy_(state["mean"])
+
+
+def _cut(vector: Tensor, part: slice) -> Tensor:
+    """Return a part of a vector; where that is all of it, no new tensor is made for it."""
+    return vector if part.stop - part.start == vector.numel() else vector[part]
 
 
 def _size(group: Group) -> int:

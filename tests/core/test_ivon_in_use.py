@@ -83,6 +83,26 @@ def test_hess_and_precision_can_be_set():
         optimizer.hess = torch.full((size,), -0.5)
 
 
+def test_training_may_begin_at_a_precision_that_is_known():
+    begun = []
+    for how in ("given", "set"):
+        network = small_network()
+        size = sum(p.numel() for p in network.parameters())
+        known = np.linspace(1, 40, size, dtype=np.float32)
+        given = {"precision": known} if how == "given" else {}
+        optimizer = IVON(network.parameters(), lr=0.1, ess=100, hess_init=0.3, **given)
+        if how == "set":
+            optimizer.precision = known
+        np.testing.assert_allclose(optimizer.posterior().precision, known, rtol=1e-6)
+        torch.manual_seed(0)
+        with optimizer.sampled_params(train=True):
+            nn.functional.cross_entropy(network(INPUTS), LABELS).backward()
+        optimizer.step()
+        begun.append(optimizer.posterior())
+    np.testing.assert_array_equal(begun[0].mean, begun[1].mean)
+    np.testing.assert_array_equal(begun[0].precision, begun[1].precision)
+
+
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
