@@ -21,15 +21,17 @@ class FlatParameters:
         self.parameters = list(parameters)
         if any(p.dtype != torch.float32 for p in self.parameters):
             raise ValueError("IVON works on float32 parameters; cast the model with .float()")
-        self.mean = flat_view([p.data for p in self.parameters])
+        values = [p.data for p in self.parameters]
+        self.mean = flat_view(values)
         self.drawn = torch.empty_like(self.mean)
-        self._mean_views = views_like(self.mean, self.parameters)
-        self._drawn_views = views_like(self.drawn, self.parameters)
-        self.show_mean()
+        self._mean_views = _views(self.mean, values)
+        self._drawn_views = views_like(self.drawn, values)
+        if self._mean_views is not values:
+            self.show_mean()
         gradients = [p.grad for p in self.parameters if p.grad is not None]
         complete = len(gradients) == len(self.parameters)
         self.gradient = flat_view(gradients) if complete else torch.zeros_like(self.mean)
-        self._gradient_views = views_like(self.gradient, self.parameters)
+        self._gradient_views = _views(self.gradient, gradients if complete else values)
 
     def show_mean(self) -> None:
         """Let the parameters hold the mean from now on."""
@@ -60,3 +62,9 @@ class FlatParameters:
                 view.zero_() if p.grad is None else view.copy_(p.grad)
                 p.grad = view
         return self.gradient
+
+
+def _views(vector: Tensor, tensors: list[Tensor]) -> list[Tensor]:
+    """Return the tensors themselves if this vector is a view of them, or else views like them."""
+    same = tensors[0].data_ptr() == vector.data_ptr()
+    return tensors if same else views_like(vector, tensors)

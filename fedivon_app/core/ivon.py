@@ -277,7 +277,7 @@ class IVON(torch.optim.Optimizer):
 
     @hess.setter
     def hess(self, value: Array) -> None:
-        self._set_scaled(value, lambda part, group: part.add_(group["decay"]))
+        self._set_scaled(value, lambda part, group, out: torch.add(part, group["decay"], out=out))
 
     @property
     def precision(self) -> Tensor:
@@ -289,18 +289,20 @@ class IVON(torch.optim.Optimizer):
 
     @precision.setter
     def precision(self, value: Array) -> None:
-        self._set_scaled(value, lambda part, group: part.div_(group["ess"]))
+        self._set_scaled(value, lambda part, group, out: torch.div(part, group["ess"], out=out))
 
-    def _set_scaled(self, value: Array, convert: Callable[[Tensor, Group], Tensor]) -> None:
+    def _set_scaled(self, value: Array, convert: Callable[[Tensor, Group, Tensor], Tensor]) -> None:
         if isinstance(value, Tensor):
-            scaled = value.to(self._mean, copy=True)
+            given = value.to(self._mean)
         else:
-            scaled = sent(torch.tensor(value, dtype=torch.float32), self._mean.device)
-        if scaled.shape != self._mean.shape:
-            raise ValueError(f"got {scaled.numel()} values for {self._mean.numel()} parameters")
+            given = sent(torch.from_numpy(np.require(value, np.float32, "W")), self._mean.device)
+        if given.shape != self._mean.shape:
+            raise ValueError(f"got {given.numel()} values for {self._mean.numel()} parameters")
+        scaled = torch.empty_like(self._mean)
         for group in self.param_groups:
-            convert(scaled[group["slice"]], group)
-        if not bool(scaled.min() > 0):
+            part = group["slice"]
+            convert(_cut(given, part), group, _cut(scaled, part))
+        if not float(scaled.min()) > 0:
             raise ValueError(
                 "hess + weight_decay must be above 0 everywhere: "
                 "it is the posterior's precision / ess"
