@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 from fedivon_app.cli.summaries import own_scores, summary_of, summary_table
-from fedivon_app.cli.sureness import sure_of_the_unknown
+from fedivon_app.cli.sureness import answerable, sure_of_the_unknown
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.federation.run_queue import Launch, Where, launch, tell_failure
 from fedivon_app.plurals import counted
@@ -95,8 +95,9 @@ def launch_all(runs: Sequence[Launch], where: Where) -> int:
         print(f"\n{summary_table(scored, own_scores(folders))}")
         if lines := closing_lines(scored):
             print("\n" + "\n".join(lines))
-    if unknown := sure_of_the_unknown(folders):
-        print(f"\n{unknown}")
+    for sentence in (answerable(folders), sure_of_the_unknown(folders)):
+        if sentence:
+            print(f"\n{sentence}")
     if folders:
         print("\nrun folders:\n" + "\n".join(f"  {folder}" for folder in folders))
     return 1 if failed else 0

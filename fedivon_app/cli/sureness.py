@@ -1,4 +1,4 @@
-"""A sentence on how sure models are of what they were never trained for."""
+"""Sentences on what a model's certainty is worth: what it can answer, and what it is sure of."""
 
 from __future__ import annotations
 
@@ -9,6 +9,31 @@ from typing import Any
 
 from fedivon_app.plurals import listed
 from fedivon_app.runs.records import UNCERTAINTY, read_json, read_settings
+
+RIGHT = 0.95  # of the answers that are given
+
+
+def answerable(folders: Iterable[Path]) -> str:
+    """Return how many test examples each method can answer if nearly all answers are to be right.
+
+    Those that it is least certain of, by the entropy of its predictions, go unanswered. Nothing is
+    said of a single method, or where all can answer everything.
+    """
+    shares: dict[str, list[float]] = {}
+    for folder in folders:
+        curve = _asked(folder).get("retention") or {}
+        if "entropy" in curve:
+            kept = zip(curve["fractions"], curve["entropy"], strict=True)
+            most = max((fraction for fraction, right in kept if right >= RIGHT), default=0.0)
+            shares.setdefault(read_settings(folder)["strategy"], []).append(most)
+    if len(shares) < 2 or all(min(own) == 1 for own in shares.values()):
+        return ""
+    first, *others = [(name, f"{100 * fmean(own):.0f} %") for name, own in shares.items()]
+    told = [f"{first[0]} can answer {first[1]}", *(f"{name} {share}" for name, share in others)]
+    return (
+        f"If {100 * RIGHT:.0f} % of the answers have to be right, and the examples that a model is "
+        f"least certain of are left to a person, {listed(told)} of the test data."
+    )
 
 
 def sure_of_the_unknown(folders: Iterable[Path]) -> str:
@@ -38,6 +63,12 @@ def sure_of_the_unknown(folders: Iterable[Path]) -> str:
 
 def _shown(folder: Path) -> Mapping[str, Any]:
     """Return how a run's model took data that it was not trained for; nothing if it saw none."""
+    found: Mapping[str, Any] = _asked(folder).get("ood") or {}
+    return found
+
+
+def _asked(folder: Path) -> Mapping[str, Any]:
+    """Return what was measured of a run's predictions in their best way."""
     ways = (read_json(folder / UNCERTAINTY) or {}).get("ways") or {}
-    found: Mapping[str, Any] = (ways.get("mc") or ways.get("mean") or {}).get("ood") or {}
+    found: Mapping[str, Any] = ways.get("mc") or ways.get("mean") or {}
     return found

@@ -1,10 +1,10 @@
-"""The sentence on data that no client has."""
+"""The sentences on what a model can answer, and on data that no client has."""
 
 import json
 
 import yaml
 
-from fedivon_app.cli.sureness import sure_of_the_unknown
+from fedivon_app.cli.sureness import answerable, sure_of_the_unknown
 
 
 def run_folder(root, name, strategy, ways):
@@ -41,3 +41,29 @@ def test_nothing_is_said_where_there_is_nothing_to_compare(tmp_path):
     other = run_folder(tmp_path, "b", "fedivon", {"mc": shown(0.02, source="mnist")})
     assert sure_of_the_unknown([one]) == ""
     assert sure_of_the_unknown([one, other]) == ""
+
+
+def kept(*right):
+    return {"retention": {"fractions": [0.25, 0.5, 0.75, 1.0], "entropy": list(right)}}
+
+
+def test_what_can_be_answered_is_told_of_each_method_over_its_seeds(tmp_path):
+    folders = [
+        run_folder(tmp_path, "a", "fedavg", {"mean": kept(1.0, 0.94, 0.9, 0.8)}),
+        run_folder(
+            tmp_path, "b", "fedivon", {"mean": kept(0, 0, 0, 0), "mc": kept(1, 1, 0.95, 0.9)}
+        ),
+        run_folder(tmp_path, "c", "fedivon", {"mc": kept(1, 0.96, 0.9, 0.9)}),
+        run_folder(tmp_path, "d", "fedper", None),  # with no global model to ask
+    ]
+    assert answerable(folders) == (
+        "If 95 % of the answers have to be right, and the examples that a model is least certain "
+        "of are left to a person, fedavg can answer 25 % and fedivon 62 % of the test data."
+    )
+
+
+def test_nothing_is_said_of_one_method_or_where_all_can_be_answered(tmp_path):
+    one = run_folder(tmp_path, "a", "fedavg", {"mean": kept(1, 1, 1, 0.97)})
+    other = run_folder(tmp_path, "b", "fedivon", {"mc": kept(1, 1, 1, 0.99)})
+    assert answerable([one]) == ""
+    assert answerable([one, other]) == ""
