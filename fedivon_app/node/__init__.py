@@ -14,5 +14,6 @@ the last fork.
     zygote      the warm process, which is forked for every bundle
     bundle      what such a fork does: it imports the app, and is forked for every message
     family      forking, and word of the ends
+    seclusion   keeps a bundle's process from every network but the way to its node
     flower      the names of flwr that all of this rests on, and the way back to the stock node
 """
