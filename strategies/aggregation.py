@@ -180,7 +180,10 @@ class LinearPool(SumRule):
     """
 
     averages = True
-    summands = (Summand(), Summand(bound=2.0**30, power=1.0, bits=64))  # squares, in sigmas
+    summands = (  # in sigmas and their squares
+        Summand(power=0.5, bits=31),
+        Summand(bound=64.0**2, power=1.0, bits=33),
+    )
 
     def __init__(self, size: int, weights: np.ndarray, previous: Posterior | None):
         super().__init__(size, weights, previous)

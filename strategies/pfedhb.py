@@ -7,7 +7,6 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from fedivon_app.core.codec import Payload
 from fedivon_app.core.flat import Part
 from fedivon_app.core.meanfield import Gaussian
 from fedivon_app.core.merge_settings import MergeSettings, PFedHBMergeSettings
@@ -15,7 +14,6 @@ from fedivon_app.core.optimizers import Adam
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.strategies.base import Merged, PosteriorStrategy, Round, State, Total
 from fedivon_app.strategies.parts import head_of
-from fedivon_app.strategies.summing import Summand
 
 MOMENTS = ("exp_avg", "exp_avg_sq", "step")  # what Adam keeps of a parameter
 
@@ -46,12 +44,6 @@ class PFedHB(PosteriorStrategy[PFedHBMergeSettings]):
     @property
     def rule(self) -> str:
         return "nwa" if self.settings.merge.constraint == "pfedbayes" else "lp"
-
-    def summands(self, sent: Payload) -> dict[str, Summand]:
-        found = super().summands(sent)
-        if self.rule == "lp":  # clients are tied to the server: none moves by 64 sigmas
-            found["second"] = Summand(bound=4096.0, power=1.0)
-        return found
 
     def conclude(self, total: Total, round: Round) -> Merged:
         options = self.settings.merge

@@ -22,7 +22,7 @@ from fedivon_app.strategies.weighting import raw_weight
 
 WEIGHT, EXAMPLES, LOSS, BUFFERS = "weight", "examples", "loss", "buffers"
 _SCALAR = Slot(1, bound=2.0**40, bits=64)
-_ANY_WEIGHT = 2.0**30  # the bound of what is weighted by 1/KL, which may be anything
+_FAR = 2.0**30  # the bound of what may be anything, for example what is weighted by 1/KL
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,13 +53,14 @@ class TrainingSum:
         found = self.strategy.summands(self.sent)
         if self.sent.buffers is not None:
             size = self.sent.buffers.size
-            found[BUFFERS] = Summand(bound=_ANY_WEIGHT, bits=64, size=size)
-        if self.weighting == "distance":
-            found = {
-                name: replace(one, bound=_ANY_WEIGHT, bits=64) if one.degree else one
-                for name, one in found.items()
-            }
-        return found
+            found[BUFFERS] = Summand(bound=_FAR, bits=64, size=size)
+        wide = self.strategy.settings.privacy.wide_sums
+        return {
+            name: replace(one, bound=_FAR, bits=64)
+            if (wide and one.bits < 64) or (one.degree and self.weighting == "distance")
+            else one
+            for name, one in found.items()
+        }
 
     def layout(self, clients: int) -> Layout:
         """Return how the sum over so many clients goes as integers."""

@@ -182,11 +182,13 @@ class SecureRounds(Rounds):
             log.warning("%s", error)
             return None
         if summed.clipped:
+            wide = self.strategy.settings.privacy.wide_sums
+            wider = "" if wide else "privacy.wide_sums=true, which takes more bytes; or "
             raise RunError(
                 f"round {server_round}: {summed.clipped} numbers of the sum were beyond what "
                 "secure aggregation can carry and were cut off, so that the sum is wrong: some "
-                "client's posterior is very far from what it was sent. Smaller steps may help "
-                "(client.learning_rate, client.epochs), or privacy.secure_aggregation=false"
+                f"client's posterior is very far from what it was sent. Try {wider}smaller steps "
+                "(client.learning_rate, client.epochs); or privacy.secure_aggregation=false"
             )
         return summed
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -23,15 +23,16 @@ class Summand:
     """One vector of a sum, as secure aggregation has to know it.
 
     Its numbers are multiplied by the `power` of the server's precision, after which a client's are
-    at most `bound`, and go as integers of so many `bits`. `degree` is that of the client's weight
-    in them: with weights that do not sum to 1, the sum is divided by the sum of the weights, to the
-    same power. `size` is how many numbers there are, None for one a weight of the network.
+    at most `bound`, and go as integers of so many `bits`: 32, 64, or what leaves another summand
+    the rest of 64. `degree` is that of the client's weight in them: with weights that do not sum to
+    1, the sum is divided by the sum of the weights, to the same power. `size` is how many numbers
+    there are, None for one a weight of the network.
     """
 
     bound: float = 64.0
     power: float = 0.0
     degree: int = 1
-    bits: Literal[32, 64] = 32
+    bits: int = 32
     size: int | None = None
 
 

@@ -19,6 +19,11 @@ class PrivacySettings(Section):
         description="clients mask what they send, so that the server learns the sum over a "
         "round's clients and nothing of a single one",
     )
+    wide_sums: bool = Field(
+        False,
+        description="all numbers of a secure sum have 64 bits: twice the bytes, for posteriors "
+        "that move far in a round, and for hundreds of clients",
+    )
     epsilon: float | None = Field(
         None,
         gt=0,

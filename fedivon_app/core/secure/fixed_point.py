@@ -4,13 +4,17 @@ A number x of a slot is rounded to x * scale, with the scale so large that the s
 still fits if each keeps to the slot's bound. What is beyond the bound is cut off, which would make
 the sum wrong, and so it is counted: the count is summed like all else. So is a 1 for each site, by
 which the server sees whether the masks came off.
+
+Numbers of 32 bits are words of their own. All others lie in words of 64 bits: two vectors of the
+same length whose bits are not more than 64 together share theirs, one above the other. What the sum
+below borrows from the one above it is given back when they are read.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -25,12 +29,54 @@ class Slot:
 
     size: int
     bound: float
-    bits: Literal[32, 64] = 32
+    bits: int = 32
 
     def scale(self, clients: int) -> float:
         """Return by what numbers are multiplied, in a sum over so many sites."""
         largest: float = 2.0 ** (self.bits - 1) - 1
         return largest / (self.bound * clients)
+
+    def fits(self, other: Slot) -> bool:
+        """Return whether the two can share words of 64 bits."""
+        return self.size == other.size and self.bits + other.bits <= 64
+
+    def largest(self, clients: int) -> float:
+        """Return the largest integer of a site: so many of them fit, however they were rounded."""
+        whole = (2 ** (self.bits - 1) - 1) // clients
+        nearest = float(whole)
+        return nearest if nearest <= whole else math.nextafter(nearest, 0.0)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a slot lies: among the words of 32 bits or of 64, and above how many bits of them."""
+
+    words: slice
+    narrow: bool
+    above: int = 0
+
+    def put(self, words: Words, signed: np.ndarray) -> None:
+        """Add integers to the words of this place."""
+        if self.narrow:
+            words.narrow[self.words] = signed.astype(NARROW)
+        else:
+            words.wide[self.words] += (signed << self.above).view(WIDE)
+
+    def signed(self, words: Words, slot: Slot) -> np.ndarray:
+        """Return the integers of this place."""
+        if self.narrow:
+            return words.narrow[self.words].view(np.int32)
+        found = words.wide[self.words].view(np.int64)
+        if self.above:
+            found = (found - _lowest(found, self.above)) >> self.above
+        return _lowest(found, slot.bits)
+
+
+def _lowest(words: np.ndarray, bits: int) -> np.ndarray:
+    """Return the integers that the lowest bits of words stand for, by two's complement."""
+    rest = 64 - bits
+    found: np.ndarray = (words << rest) >> rest
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,10 +132,10 @@ class Layout:
 
     def zeros(self) -> Words:
         """Return the sum over no site."""
-        sizes = {32: 0, 64: _CONTROL}
-        for slot in self.slots.values():
-            sizes[slot.bits] += slot.size
-        return Words(np.zeros(sizes[32], NARROW), np.zeros(sizes[64], WIDE))
+        ends = {True: 0, False: 0}
+        for _, place, _ in self._places():
+            ends[place.narrow] = max(ends[place.narrow], place.words.stop)
+        return Words(np.zeros(ends[True], NARROW), np.zeros(ends[False] + _CONTROL, WIDE))
 
     def encode(self, values: Mapping[str, np.ndarray]) -> Words:
         """Return the words of one site; a number that is not finite is a ValueError."""
@@ -104,12 +150,10 @@ class Layout:
             if not np.isfinite(value).all():
                 raise ValueError(f"{name} has values that are not finite")
             clipped += int(np.count_nonzero(np.abs(value) > slot.bound))
-            steps = np.clip(value, -slot.bound, slot.bound) * slot.scale(self.clients)
-            signed = np.rint(steps, out=steps).astype(np.int64)
-            if slot.bits == 32:
-                words.narrow[place] = signed.astype(NARROW)
-            else:
-                words.wide[place] = signed.view(np.uint64)
+            largest = slot.largest(self.clients)
+            steps = np.rint(value * slot.scale(self.clients))
+            signed = np.clip(steps, -largest, largest, out=steps).astype(np.int64)
+            place.put(words, signed)
         words.wide[-_CONTROL] = 1
         words.wide[-1] = clipped
         return words
@@ -118,19 +162,23 @@ class Layout:
         """Return what the sum of some sites' words says."""
         values = {}
         for name, place, slot in self._places():
-            if slot.bits == 32:
-                signed = words.narrow[place].view(np.int32)
-            else:
-                signed = words.wide[place].view(np.int64)
-            values[name] = signed.astype(np.float64) / slot.scale(self.clients)
+            signed = place.signed(words, slot).astype(np.float64)
+            values[name] = signed / slot.scale(self.clients)
         return Summed(values, sites=int(words.wide[-_CONTROL]), clipped=int(words.wide[-1]))
 
-    def _places(self) -> list[tuple[str, slice, Slot]]:
-        """Return where each slot lies among the words of its size."""
-        ends = {32: 0, 64: 0}
+    def _places(self) -> list[tuple[str, Place, Slot]]:
+        """Return where each slot lies; the second of two that fit into words together is above."""
+        ends = {True: 0, False: 0}
+        half: tuple[Place, Slot] | None = None
         places = []
         for name, slot in self.slots.items():
-            start = ends[slot.bits]
-            ends[slot.bits] = start + slot.size
-            places.append((name, slice(start, ends[slot.bits]), slot))
+            narrow = slot.bits == 32
+            if half and not narrow and half[1].fits(slot):
+                place, half = Place(half[0].words, narrow, above=half[1].bits), None
+            else:
+                start = ends[narrow]
+                ends[narrow] = start + slot.size
+                place = Place(slice(start, ends[narrow]), narrow)
+                half = half if narrow else (place, slot)
+            places.append((name, place, slot))
         return places

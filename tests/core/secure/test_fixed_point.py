@@ -35,11 +35,37 @@ def test_each_vector_comes_back_under_its_name():
         np.testing.assert_allclose(summed.values[name], 3 * value, rtol=1e-6)
 
 
-def test_even_the_largest_sum_fits():
-    for bits in (32, 64):
-        layout = Layout({"a": Slot(2, bound=7.0, bits=bits)}, clients=5)
-        summed = _sum(layout, *[{"a": np.array([7.0, -7.0])}] * 5)
-        np.testing.assert_allclose(summed.values["a"], [35, -35], rtol=1e-6)
+@pytest.mark.parametrize("clients", [1, 3, 4, 5])
+@pytest.mark.parametrize("bits", [31, 32, 33, 64])
+def test_even_the_largest_sum_fits(bits, clients):
+    layout = Layout({"a": Slot(2, bound=7.0, bits=bits)}, clients)
+    summed = _sum(layout, *[{"a": np.array([7.0, -7.0])}] * clients)
+    np.testing.assert_allclose(summed.values["a"], [7 * clients, -7 * clients], rtol=1e-6)
+
+
+@given(
+    st.integers(20, 44),
+    st.lists(
+        st.tuples(st.floats(-7, 7), st.floats(-9, 9), st.floats(-3, 3)), min_size=1, max_size=6
+    ),
+)
+def test_two_vectors_of_the_same_length_share_words_of_64_bits(bits, sites):
+    """Whatever the signs: what the sum below borrows does not change the one above it."""
+    slots = {
+        "low": Slot(1, bound=7.0, bits=bits),
+        "narrow": Slot(1, bound=3.0),
+        "high": Slot(1, bound=9.0, bits=64 - bits),
+    }
+    layout = Layout(slots, clients=len(sites))
+    assert layout.zeros().num_bytes == 4 + 8 + 16
+    values = [
+        {"low": np.array([low]), "high": np.array([high]), "narrow": np.array([narrow])}
+        for low, high, narrow in sites
+    ]
+    summed = _sum(layout, *values)
+    for name, slot in slots.items():
+        error = abs(summed.values[name][0] - sum(own[name][0] for own in values))
+        assert error <= len(sites) * 1.001 / slot.scale(len(sites))
 
 
 def test_numbers_beyond_a_bound_are_cut_off_and_counted():
