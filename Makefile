@@ -26,7 +26,7 @@ $(READY): pyproject.toml
 	touch $@
 
 demo: $(READY)
-	$(BIN)/fedivon run few-rounds --strategy fedavg fedivon --seed 1 2 3 --engine inline
+	$(BIN)/fedivon run few-rounds --strategy fedavg fedivon --seed 1 2 3 4 5 --engine inline
 
 # The site is built first, so that a broken link or an unknown name in a docstring fails as a test does.
 test: $(READY) lint docs

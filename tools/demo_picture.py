@@ -1,8 +1,8 @@
 """Draw the README's picture of the demo: what FedAvg, FedIvon, and FedIvon's clients that are
 averaged have learned after each round.
 
-    fedivon run few-rounds --strategy fedavg fedivon --seed 1 2 3 4 5 --runs demo
-    fedivon run few-rounds --strategy fedivon --seed 1 2 3 4 5 --set merge.rule=nwa --runs demo
+    fedivon run few-rounds --strategy fedavg fedivon --seed $SEEDS --runs demo
+    fedivon run few-rounds --strategy fedivon --seed $SEEDS --set merge.rule=nwa --runs demo
     python tools/demo_picture.py demo            # writes docs/demo.png
 
 A line is the mean over the runs of one kind, at the mean of the global model, and a band their
@@ -31,7 +31,11 @@ KINDS = {  # by method and rule
     ("fedivon", "nwa"): Key("FedIvon's clients, merged as plain averages", 1),
     ("fedivon", "product"): Key("FedIvon", 2),
 }
-PANELS = {"accuracy": ("Accuracy", "test digits, %", 100.0), "nll": ("NLL", "test digits", 1.0)}
+PANELS = {
+    "accuracy": ("Accuracy", "test digits, %", 100.0),
+    "nll": ("NLL", "test digits", 1.0),
+    "ece": ("ECE", "test digits", 1.0),
+}
 
 
 def draw(runs: Path) -> Figure:

@@ -2,37 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from fedivon_app.core.scores import Score
 from fedivon_app.plurals import listed
 from fedivon_app.runs.records import UNCERTAINTY, read_json, read_settings
+from fedivon_app.runs.winner import verdict
 
 RIGHT = 0.95  # of the answers that are given
+
+
+def _most(curve: Mapping[str, Sequence[float]]) -> float:
+    """Return the largest share of examples of which nearly all answers are right."""
+    kept = zip(curve["fractions"], curve["entropy"], strict=True)
+    return max((fraction for fraction, right in kept if right >= RIGHT), default=0.0)
+
+
+ANSWERED = Score("answered", "Answered", True, value=_most, digits=0, percent=True)
 
 
 def answerable(folders: Iterable[Path]) -> str:
     """Return how many test examples each method can answer if nearly all answers are to be right.
 
     Those that it is least certain of, by the entropy of its predictions, go unanswered. Nothing is
-    said of a single method, or where all can answer everything.
+    said of a single method, or where all can answer everything. Seeds count that all methods have.
     """
-    shares: dict[str, list[float]] = {}
+    shares: dict[str, dict[int, float]] = {}
     for folder in folders:
         curve = _asked(folder).get("retention") or {}
         if "entropy" in curve:
-            kept = zip(curve["fractions"], curve["entropy"], strict=True)
-            most = max((fraction for fraction, right in kept if right >= RIGHT), default=0.0)
-            shares.setdefault(read_settings(folder)["strategy"], []).append(most)
-    if len(shares) < 2 or all(min(own) == 1 for own in shares.values()):
+            settings = read_settings(folder)
+            own = shares.setdefault(settings["strategy"], {})
+            own[settings["seed"]] = ANSWERED.value(curve)
+    found = verdict(shares, ANSWERED)
+    if found is None or all(min(own.values()) == 1 for own in shares.values()):
         return ""
-    first, *others = [(name, f"{100 * fmean(own):.0f} %") for name, own in shares.items()]
-    told = [f"{first[0]} can answer {first[1]}", *(f"{name} {share}" for name, share in others)]
+    lead = "." if found.ahead == 0 else f", {found.judgement}"
     return (
         f"If {100 * RIGHT:.0f} % of the answers have to be right, and the examples that a model is "
-        f"least certain of are left to a person, {listed(told)} of the test data."
+        f"least certain of are left to a person, {found.best} can answer "
+        f"{ANSWERED.text(found.values[0])} % of the test data, and {found.next_best} "
+        f"{ANSWERED.text(found.values[1])} %{lead}"
     )
 
 

@@ -22,11 +22,12 @@ from fedivon_app.core.client_scores import PLACES
 from fedivon_app.core.scores import NUMBER_SCORES, SCORES, Score
 
 LEVEL = 0.95
-JUDGED_BY = (SCORES["accuracy"], NUMBER_SCORES["rmse"], SCORES["nll"])
+JUDGED_BY = (SCORES["accuracy"], NUMBER_SCORES["rmse"], SCORES["nll"], SCORES["ece"])
 MEANING = {
     "accuracy": "accuracy (the share of right answers)",
     "rmse": "RMSE (the usual size of an error; lower is better)",
     "nll": "NLL (lower is better: what was true was given more probability)",
+    "ece": "ECE (lower is better: how sure a model is comes nearer to how often it is right)",
 }
 Values = Mapping[str, Mapping[int, float]]  # by method and seed
 
@@ -58,18 +59,22 @@ class Verdict:
             return f"{by}, {self.best} and {self.next_best} are level."
         percent = " %" if self.score.percent else ""
         own, others = (self._number(value) + percent for value in self.values)
-        ahead = (
-            f"{by}, {self.best} is ahead of {self.next_best}: {own} and {others}, "
-            f"a lead of {self._in_units(self.ahead)}"
+        return (
+            f"{by}, {self.best} is ahead of {self.next_best}: {own} and {others}, {self.judgement}"
         )
+
+    @property
+    def judgement(self) -> str:
+        """Return how large the lead is, and whether it may be chance, beginning at "a lead"."""
+        lead = f"a lead of {self._in_units(self.ahead)}"
         if self.low is None or self.high is None:
-            return f"{ahead} under one seed."
+            return f"{lead} under one seed."
         most = 1.0 if self.score.percent else inf  # few seeds may give more than there can be
         low = self._number(max(self.low, -most))
         high = self._in_units(min(self.high, most))
         chance = "is more than chance" if self.certain else "may be chance"
         return (
-            f"{ahead}. Judging by {self.seeds} seeds it lies between {low} and {high} "
+            f"{lead}. Judging by {self.seeds} seeds it lies between {low} and {high} "
             f"(95 % interval), so it {chance}."
         )
 
