@@ -132,7 +132,7 @@ class RollCall:
             few = [str(node) for node in self.nodes.values() if node.num_train < FEW_EXAMPLES]
             log.warning(
                 "differential privacy is hardly of use with fewer than %d examples a client: the "
-                "noise drowns what they say. So it is with %s%s",
+                "noise drowns what they say. This applies to %s%s",
                 FEW_EXAMPLES,
                 ", ".join(few[:MOST_NAMED]),
                 f" and {len(few) - MOST_NAMED} more" if len(few) > MOST_NAMED else "",

@@ -23,9 +23,9 @@ from fedivon_app.core.errors import SettingsError, UserError
 from fedivon_app.core.registry import is_import_path
 from fedivon_app.core.settings import AnySettings
 from fedivon_app.core.text import did_you_mean, one_line
+from fedivon_app.core.yaml_reading import read_yaml
 
 CONF = next(place for folder in fedivon_app.__path__ if (place := Path(folder) / "conf").is_dir())
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's, where it is there, is faster
 
 SettingsOf = Callable[[str], type[AnySettings]]  # the settings class of a method, by its name
 
@@ -140,7 +140,7 @@ def _read(conf: Path, folder: str, name: str) -> dict[str, Any]:
             f"there is no {what} {name!r} (conf/{folder}/{name}.yaml): {did_you_mean(name, known)}"
         )
     try:
-        values = yaml.load(path.read_text(), LOADER) or {}
+        values = read_yaml(path.read_text()) or {}
     except yaml.YAMLError as error:
         raise SettingsError(
             f"conf/{folder}/{name}.yaml is not valid YAML: {one_line(error)}"
@@ -232,6 +232,9 @@ def _explain(kind: type[BaseModel], error: Mapping[str, Any], origins: Mapping[s
     if error["type"] == "missing":
         return f"{where}the setting {key!r} is needed and was not given"
     message = error["msg"].removeprefix("Value error, ")
+    if error["type"] == "model_type" and key:
+        one = f"{key}.{_fields(kind, path)[0]}"
+        return f"{where}{key} is a section, and takes values by name, such as {one}"
     if error["type"] == "string_type" and isinstance(error["input"], bool):
         message = (
             "a text is needed, and yes, no, on and off mean true and false unless they are quoted: "

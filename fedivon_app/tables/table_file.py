@@ -15,10 +15,11 @@ from typing import Any, Literal, Self
 import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from fedivon_app.core.compose import CONF, LOADER
+from fedivon_app.core.compose import CONF
 from fedivon_app.core.errors import SettingsError
 from fedivon_app.core.section import Section
 from fedivon_app.core.text import did_you_mean, one_line
+from fedivon_app.core.yaml_reading import read_yaml
 from fedivon_app.tables.quantities import QUANTITIES
 
 Drawing = Literal["curves", "labels", "reliability", "retention", "sizes", "illustration"]
@@ -213,7 +214,7 @@ def read_table(name: str, conf: Path = CONF) -> Table:
             f"there is no table {name!r} ({where}): {did_you_mean(name, table_names(conf))}"
         )
     try:
-        values = yaml.load(path.read_text(encoding="utf-8"), LOADER)
+        values = read_yaml(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
         raise SettingsError(f"{where} is not valid YAML: {one_line(error)}") from None
     if not isinstance(values, dict):

@@ -17,6 +17,7 @@ from fedivon_app.core.compose import compose
 from fedivon_app.core.dotted import flat
 from fedivon_app.core.errors import SettingsError, UserError
 from fedivon_app.core.text import one_line
+from fedivon_app.core.yaml_reading import read_yaml
 from fedivon_app.methods import settings_of
 from fedivon_app.report.grouping import written
 from fedivon_app.tuning.fields import check_names, nested_values
@@ -108,7 +109,7 @@ def file_text(methods: Mapping[str, Mapping[str, Any]], comments: Iterable[str])
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = read_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SettingsError(f"{path} cannot be read: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -56,6 +56,7 @@ def conf(tmp_path: Path) -> Path:
         path.parent.mkdir(exist_ok=True)
         path.write_text(yaml.safe_dump(values))
     (tmp_path / "experiment/broken.yaml").write_text("rounds: [1, 2")
+    (tmp_path / "experiment/twice.yaml").write_text("rounds: 1\nseed: 2\nrounds: 3")
     return tmp_path
 
 
@@ -108,6 +109,8 @@ def test_swapping_the_method_swaps_its_settings_alone(conf):
         ),
         ("wrong", None, "", "conf/experiment/wrong.yaml: data.clients is 'many': .*valid integer"),
         ("child", None, "client.ess=-5", "the command line: client.ess is -5: .*greater than 0"),
+        ("child", None, "client=3", "the command line: client is a section, and takes values by"),
+        ("twice", None, "", "twice.yaml is not valid YAML: 'rounds' is there twice, again in line"),
         ("child", None, "data.clients=0", "data.clients is 0: .*greater than or equal to 1"),
         ("child", None, "clients_per_round=5", "clients_per_round is 5, but data.clients is 4"),
         (
@@ -236,7 +239,7 @@ def test_swapping_the_method_swaps_its_settings_alone(conf):
         ),
         ("child", None, "data.options=3", "the command line: data.options is 3: .*dictionary"),
         ("child", None, "data.image_sise=8", "there is no setting 'data.image_sise'"),
-        ("child", None, "client=3", "client is 3"),
+        ("child", None, "client=3", "client is a section"),
         ("child", None, "rounds", "'rounds' is not of the form name=value"),
         ("child", None, "client.ess=nan", "client.ess is nan: .*finite"),
         ("child", None, "strategy=7", "strategy must be a name, not 7"),

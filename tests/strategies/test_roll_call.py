@@ -58,7 +58,7 @@ def test_a_private_run_says_at_its_start_who_has_too_few_examples(caplog):
     start(fedivon(**private), Nodes(2, good, properties=sizes))
     (said,) = (text for text in caplog.messages if "hardly of use" in text)
     assert "fewer than 1000 examples a client" in said
-    assert said.endswith("So it is with partition 0 (Trier)")
+    assert said.endswith("This applies to partition 0 (Trier)")
     caplog.clear()
     start(fedivon(**private), Nodes(8, good))
     (said,) = (text for text in caplog.messages if "hardly of use" in text)

@@ -26,7 +26,7 @@ def runs(tmp_path_factory):
 
 def test_it_has_a_line_for_each_kind_in_each_panel(runs):
     figure = TOOL["draw"](runs)
-    assert [axes.get_title(loc="left") for axes in figure.axes] == ["Accuracy", "NLL"]
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["Accuracy", "NLL", "ECE"]
     (legend,) = figure.legends
     names = [text.get_text() for text in legend.get_texts()]
     assert names == ["FedAvg", "FedIvon's clients, merged as plain averages", "FedIvon"]

@@ -73,6 +73,10 @@ def test_settings_shows_what_a_file_makes(file, capsys):
         ("methods: [fedavg]", "methods must hold names of methods"),
         ("- 1", "must hold names and values"),
         ("a: [", "is not valid YAML"),
+        (
+            "rounds: 3\nseed: 1\nrounds: 4",
+            "not valid YAML: 'rounds' is there twice, again in line 3",
+        ),
         ("rounds: many", "rounds is 'many': Input should be a valid integer"),
         ("client: {epochs: 0}", "client.epochs is 0"),
         ("methods: {fedivon: {client.ess: -1}}", "client.ess is -1"),
