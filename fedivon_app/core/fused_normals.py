@@ -1,10 +1,11 @@
 """Standard normal numbers in one compiled loop, with what is made of them.
 
 The bits come from 512 generators that take turns, each Doty-Humphrey's sfc32 with a state of its
-own, which numpy's SFC64 gives it. A number has 32 of them: 31 give q, evenly spread over (0, 1),
-the last one a sign. The number is the z > 0 which N(0, 1) exceeds, on either side, with probability
-q. With w = -log(q (2 - q)) it is z = (1 - q) f(w), and f is so smooth that a ratio of two
-polynomials gives z to 1e-5. No branch is taken, so that a processor makes 8 or 16 numbers at once.
+own, which Steele's splitmix64 gives it. A number has 32 of them: 31 give q, evenly spread over
+(0, 1), the last one a sign. The number is the z > 0 which N(0, 1) exceeds, on either side, with
+probability q. With w = -log(q (2 - q)) it is z = (1 - q) f(w), and f is so smooth that a ratio of
+two polynomials gives z to 1e-5. No branch is taken, so that a processor makes 8 or 16 numbers at
+once.
 The largest is 6.2.
 """
 
@@ -17,6 +18,7 @@ from fedivon_app.core.compiled import Loop, inner
 
 _GENERATORS = 512  # whose state stays in the nearest cache
 
+u64 = np.uint64
 u32 = np.uint32
 i32 = np.int32
 f32 = np.float32
@@ -28,6 +30,7 @@ _D1, _D2, _D3, _D4 = f32(0.3453182617), f32(0.0495741970), f32(0.0103808056), f3
 _L1, _L2, _L3 = f32(1.44254494), f32(-0.71814524), f32(0.45754910)
 _L4, _L5, _L6 = f32(-0.27790516), f32(0.12179775), f32(-0.02584140)
 _MINUS_LOG2 = f32(-np.log(2))
+_GOLDEN, _MIX1, _MIX2 = u64(0x9E3779B97F4A7C15), u64(0xBF58476D1CE4E5B9), u64(0x94D049BB133111EB)
 _STEP = f32(2.0**-31)
 _HALF_STEP = f32(2.0**-32)
 _ONE = f32(1)
@@ -53,6 +56,19 @@ def _normal(bits: np.uint32) -> np.float32:
     below = _ONE + w * (_D1 + w * (_D2 + w * (_D3 + w * _D4)))
     size = (_ONE - q) * (above / below)
     return u32(u32(bits << u32(31)) | f32(size).view(u32)).view(f32)
+
+
+@Loop
+def _begin(seed: int, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
+    at = u64(seed)
+    for part in (a, b, c):
+        for j in range(0, part.size, 2):
+            at = u64(at + _GOLDEN)
+            z = u64((at ^ (at >> u64(30))) * _MIX1)
+            z = u64((z ^ (z >> u64(27))) * _MIX2)
+            z = u64(z ^ (z >> u64(31)))
+            part[j] = u32(z & u64(0xFFFFFFFF))
+            part[j + 1] = u32(z >> u64(32))
 
 
 @inner
@@ -107,11 +123,10 @@ class FusedNormals:
     """Draws normal numbers, by themselves or with the weights that they make."""
 
     def __init__(self, seed: int):
-        words = np.random.SFC64(seed).random_raw(3 * _GENERATORS // 2).view(u32)
-        self._state = [
-            *words.reshape(3, _GENERATORS),
-            np.zeros(1, u32),
-        ]  # the turns that were taken
+        a, b, c = (np.empty(_GENERATORS, u32) for _ in range(3))
+        _begin(seed, a, b, c)
+        turns = np.zeros(1, u32)  # that were taken
+        self._state = (a, b, c, turns)
 
     def fill(self, out: Tensor) -> None:
         """Let a flat vector hold new numbers."""

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedivon_app.core.compiled import Loop
 from fedivon_app.core.fused_normals import FusedNormals
-from fedivon_app.core.ivon_step import Numbers, Sampled, Vectors
+from fedivon_app.core.ivon_step import LARGEST, SMALLEST, Numbers, Sampled, Vectors
 
 f32 = np.float32
 _HALF = f32(0.5)
@@ -59,6 +59,32 @@ class FusedPasses:
             by.clip_radius,
             by.largest_step,
         )
+
+    def begin(self, precision: Tensor, ess: float, out: Tensor) -> bool:
+        """Let `out` be d = s/ess, and tell whether it is above 0 everywhere."""
+        return _begin(precision.numpy(), ess, out.numpy())
+
+    def end(self, scaled: Tensor, ess: float, out: Tensor) -> None:
+        """Let `out` be the precision s = ess d, of a d that is kept within its bounds."""
+        _end(scaled.numpy(), ess, out.numpy())
+
+
+@Loop
+def _begin(precision: np.ndarray, ess: float, out: np.ndarray) -> bool:
+    divisor = f32(ess)
+    wrong = 0
+    for i in range(out.size):
+        d = precision[i] / divisor
+        out[i] = d
+        wrong += not d > 0
+    return wrong == 0
+
+
+@Loop
+def _end(scaled: np.ndarray, ess: float, out: np.ndarray) -> None:
+    factor = f32(ess)
+    for i in range(out.size):
+        out[i] = min(max(scaled[i], f32(SMALLEST)), f32(LARGEST)) * factor
 
 
 @Loop

@@ -51,13 +51,11 @@ from fedivon_app.core.flat_parameters import FlatParameters
 from fedivon_app.core.ivon_options import check_options
 from fedivon_app.core.ivon_passes import passes
 from fedivon_app.core.ivon_samples import Average, Samples
-from fedivon_app.core.ivon_step import Numbers, Sampled, Vectors
+from fedivon_app.core.ivon_step import LARGEST, SMALLEST, Numbers, Sampled, Vectors
 from fedivon_app.core.normals import Noise
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.transfer import sent
 
-_SMALLEST = 1e-30
-_LARGEST = 1e30  # bounds of d: far outside what is meant, inside what float32 can square-root
 _BOUND_EVERY = 16  # steps; d halves at most in one, so that it stays a float32 in between
 
 Group = dict[str, Any]  # of parameters, with the hyper-parameters that hold for them
@@ -231,7 +229,7 @@ class IVON(torch.optim.Optimizer):
         for group in self.param_groups:
             self._update(group, average)
         if self.current_step % _BOUND_EVERY == 0:
-            self._scaled.clamp_(_SMALLEST, _LARGEST)
+            self._scaled.clamp_(SMALLEST, LARGEST)
         return loss
 
     def _update(self, group: Group, average: Average) -> None:
@@ -277,21 +275,24 @@ class IVON(torch.optim.Optimizer):
 
     @hess.setter
     def hess(self, value: Array) -> None:
-        self._set_scaled(value, lambda part, group, out: torch.add(part, group["decay"], out=out))
+        self._set_scaled(value, _with_decay)
 
     @property
     def precision(self) -> Tensor:
         """Return s = ess (h + wd) as a new flat tensor; assign to it to set it."""
-        value = self._scaled.clamp(_SMALLEST, _LARGEST)
+        value = torch.empty_like(self._scaled)
         for group in self.param_groups:
-            value[group["slice"]] *= group["ess"]
+            part = group["slice"]
+            self._passes.end(_cut(self._scaled, part), group["ess"], out=_cut(value, part))
         return value
 
     @precision.setter
     def precision(self, value: Array) -> None:
-        self._set_scaled(value, lambda part, group, out: torch.div(part, group["ess"], out=out))
+        self._set_scaled(
+            value, lambda part, group, out: self._passes.begin(part, group["ess"], out)
+        )
 
-    def _set_scaled(self, value: Array, convert: Callable[[Tensor, Group, Tensor], Tensor]) -> None:
+    def _set_scaled(self, value: Array, convert: Callable[[Tensor, Group, Tensor], bool]) -> None:
         if isinstance(value, Tensor):
             given = value.to(self._mean)
         else:
@@ -299,10 +300,11 @@ class IVON(torch.optim.Optimizer):
         if given.shape != self._mean.shape:
             raise ValueError(f"got {given.numel()} values for {self._mean.numel()} parameters")
         scaled = torch.empty_like(self._mean)
+        above = True
         for group in self.param_groups:
             part = group["slice"]
-            convert(_cut(given, part), group, _cut(scaled, part))
-        if not float(scaled.min()) > 0:
+            above &= convert(_cut(given, part), group, _cut(scaled, part))
+        if not above:
             raise ValueError(
                 "hess + weight_decay must be above 0 everywhere: "
                 "it is the posterior's precision / ess"
@@ -349,6 +351,11 @@ class IVON(torch.optim.Optimizer):
         self._momentum.copy_(state["momentum"])
         self._scaled.copy_(state["scaled"])
         self._mean.copy_(state["mean"])
+
+
+def _with_decay(hessian: Tensor, group: Group, out: Tensor) -> bool:
+    """Let `out` be d = h + wd, and tell whether it is above 0 everywhere."""
+    return bool(torch.add(hessian, group["decay"], out=out).min() > 0)
 
 
 def _cut(vector: Tensor, part: slice) -> Tensor:

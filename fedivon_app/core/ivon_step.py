@@ -15,8 +15,11 @@ from torch import Tensor
 
 from fedivon_app.core.normals import Fill
 
+SMALLEST = 1e-30
+LARGEST = 1e30  # bounds of d: far outside what is meant, inside what float32 can square-root
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(slots=True, eq=False)
 class Sampled:
     """What a sample reads and writes of a group of parameters.
 
@@ -32,7 +35,7 @@ class Sampled:
     new: bool
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Vectors:
     """What a step reads and writes of a group of parameters.
 
@@ -59,7 +62,7 @@ class Vectors:
     u: Tensor | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Numbers:
     """The hyper-parameters of a step; `correction` is 1 - b1^t, or 1 without debias.
 
@@ -97,6 +100,12 @@ class Passes(Protocol):
     def move(self, at: Vectors, by: Numbers) -> None:
         """Take a step: h, the momentum and m."""
 
+    def begin(self, precision: Tensor, ess: float, out: Tensor) -> bool:
+        """Let `out` be d = s/ess, and tell whether it is above 0 everywhere."""
+
+    def end(self, scaled: Tensor, ess: float, out: Tensor) -> None:
+        """Let `out` be the precision s = ess d, of a d that is kept within its bounds."""
+
 
 class TorchPasses:
     """By torch's operations, each of which is a pass; `fill` draws."""
@@ -126,6 +135,14 @@ class TorchPasses:
             clip_radius=by.clip_radius,
             largest_step=by.largest_step,
         )
+
+    def begin(self, precision: Tensor, ess: float, out: Tensor) -> bool:
+        """Let `out` be d = s/ess, and tell whether it is above 0 everywhere."""
+        return bool(torch.div(precision, ess, out=out).min() > 0)
+
+    def end(self, scaled: Tensor, ess: float, out: Tensor) -> None:
+        """Let `out` be the precision s = ess d, of a d that is kept within its bounds."""
+        torch.clamp(scaled, SMALLEST, LARGEST, out=out).mul_(ess)
 
 
 def move_hessian(at: Vectors, *, pull: float | Tensor, ess: float, beta2: float) -> None:

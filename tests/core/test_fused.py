@@ -134,9 +134,30 @@ def test_what_is_no_number_stays_none():
         assert torch.isnan(vector).nonzero().flatten().tolist() == [3]
 
 
+def splitmix64(seed: int, count: int) -> list[int]:
+    """The first numbers of Steele, Lea and Flood's generator (2014), in Python's own integers."""
+    found = []
+    for k in range(1, count + 1):
+        z = (seed + k * 0x9E3779B97F4A7C15) % 2**64
+        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
+        found.append(z ^ (z >> 31))
+    return found
+
+
+def test_the_generators_seeds_are_those_that_others_give():
+    # As Java's SplittableRandom and the reference in C have them, of the seed 1234567.
+    assert splitmix64(1234567, 3) == [
+        6457827717110365317,
+        3203168211198807973,
+        9817491932198370423,
+    ]
+
+
 def bits_of(seed: int, count: int) -> np.ndarray:
     """The bits of 512 generators sfc32, which take turns, written down once more."""
-    a, b, c = np.random.SFC64(seed).random_raw(768).view(np.uint32).reshape(3, 512)
+    words = np.array(splitmix64(seed, 768), "<u8")
+    a, b, c = words.view("<u4").reshape(3, 512)
     found = []
     for turn in range(1, -(-count // 512) + 1):
         found.append(a + b + np.uint32(turn))
