@@ -16,7 +16,7 @@ from math import inf, sqrt
 from statistics import fmean, stdev
 from typing import Any
 
-from scipy.stats import t as student
+from scipy.special import stdtrit  # Student's t; scipy.stats takes a second to import
 
 from fedivon_app.core.client_scores import PLACES
 from fedivon_app.core.scores import NUMBER_SCORES, SCORES, Score
@@ -130,7 +130,7 @@ def _interval(differences: list[float], level: float) -> _Interval:
     number = len(differences)
     if number < 2:
         return _Interval(mean, None, None)
-    reach = float(student.ppf((1 + level) / 2, number - 1)) * stdev(differences) / sqrt(number)
+    reach = float(stdtrit(number - 1, (1 + level) / 2)) * stdev(differences) / sqrt(number)
     return _Interval(mean, mean - reach, mean + reach)
 
 
