@@ -3,7 +3,8 @@
     python -m tests.attack_table FILE --attacks sign-flip alie --shares 0.2 --robust none auto
 
 Each run is a line of FILE; those that are there already are not made again. Without --attacks the
-table of what FILE holds is printed, and with --picture drawn as a heat map. A robust rule with
+table of what FILE holds is printed, and with --picture drawn as a heat map; --by-share gives each
+share a column of its own, and prints the worst attack for each. A robust rule with
 +mixing behind it has the replies mixed with their neighbours before. What it makes are runs of the
 real server and clients, without reports; `fedivon sweep` makes the same with them, and takes
 longer. Bounds are not chosen by the test part, but with --part holdout --set rounds=60
@@ -32,6 +33,7 @@ from fedivon_app.core.compose import compose
 from fedivon_app.core.errors import RunError
 from fedivon_app.methods import method, settings_of
 from fedivon_app.report.heat_plot import Heat, heat_map
+from fedivon_app.runs.version import commit
 from fedivon_app.server.evaluation import Evaluator
 from fedivon_app.server.setup import prepare
 from fedivon_app.server.trial import trial_of
@@ -138,6 +140,64 @@ def picture(lines: list[dict[str, Any]], path: Path) -> None:
     heat_map(heat).savefig(path, dpi=110)
 
 
+def runs_of(lines: list[dict[str, Any]], **wanted: str) -> list[dict[str, Any]]:
+    """The runs of these names; those without an attack are runs with any share of liars."""
+    free = {"share"} if wanted.get("attack") == "none" else set()
+    asked = {name: value for name, value in wanted.items() if name not in free}
+    return [line for line in lines if all(line[name] == value for name, value in asked.items())]
+
+
+def picture_by_share(lines: list[dict[str, Any]], path: Path) -> None:
+    """Draw the accuracy of one method, a row an attack, a column a share for each defence."""
+    attacks = sorted({line["attack"] for line in lines}, key=lambda name: (name != "none", name))
+    columns = columns_of(lines)
+    heat = Heat(
+        title="Accuracy % under attack, by defence and share of liars",
+        rows=["no attack" if attack == "none" else attack for attack in attacks],
+        columns=[f"{robust}\n{float(share):.0%}" for robust, share in columns],
+        values=np.array(
+            [
+                [
+                    mean(runs_of(lines, attack=attack, robust=robust, share=share), "accuracy")
+                    for robust, share in columns
+                ]
+                for attack in attacks
+            ]
+        ),
+    )
+    heat_map(heat).savefig(path, dpi=110)
+
+
+def columns_of(lines: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """The defences in their order, each with its shares of liars."""
+    defences = dict.fromkeys(line["robust"] for line in lines)
+    shares = sorted({line["share"] for line in lines if line["attack"] != "none"})
+    return [(robust, share) for robust in defences for share in shares]
+
+
+def worst(lines: list[dict[str, Any]]) -> str:
+    """For each defence and share the largest loss by any attack, and the largest ECE, as a table.
+
+    Means are over seeds; a loss is that from the same defence without liars.
+    """
+    text = ["| defence | lie | no attack | most is lost to | points | highest ECE | to |"]
+    text.append("| --- | ---: | ---: | --- | ---: | ---: | --- |")
+    attacks = sorted({line["attack"] for line in lines} - {"none"})
+    for robust, share in columns_of(lines):
+        honest = mean(runs_of(lines, attack="none", robust=robust), "accuracy")
+        own = {one: runs_of(lines, attack=one, robust=robust, share=share) for one in attacks}
+        own = {one: runs for one, runs in own.items() if runs}
+        if own:
+            low = min(own, key=lambda one: mean(own[one], "accuracy"))
+            high = max(own, key=lambda one: mean(own[one], "ece"))
+            text.append(
+                f"| {robust} | {float(share):.0%} | {honest:.1f} | {low} "
+                f"| {honest - mean(own[low], 'accuracy'):.1f} "
+                f"| {mean(own[high], 'ece'):.3f} | {high} |"
+            )
+    return "\n".join(text)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("file", type=Path)
@@ -149,6 +209,7 @@ def main() -> int:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--part", default="test", choices=("test", "holdout"))
     parser.add_argument("--picture", type=Path)
+    parser.add_argument("--by-share", action="store_true")
     parser.add_argument("--set", nargs="*", default=["rounds=60"])
     options = parser.parse_args()
     prepare_process()
@@ -157,6 +218,7 @@ def main() -> int:
     if options.file.exists():
         lines = [json.loads(line) for line in options.file.read_text().splitlines()]
     names = ("experiment", "strategy", "seed", "share", "attack", "robust")
+    this = commit()
     done = {tuple(str(line[name]) for name in names) for line in lines}
     grid = product(
         options.strategies, options.seeds, options.shares, options.attacks, options.robust
@@ -174,12 +236,12 @@ def main() -> int:
                 words += [f"attack.kind={kind}", f"attack.share={share}"]
                 words += [f"attack.strength={strength}"] if strength else []
             found = measured(options.experiment, strategy, words, options.part)
-            line = dict(zip(names, key, strict=True)) | found
+            line = dict(zip(names, key, strict=True)) | found | {"commit": this}
             print(json.dumps(line), file=out, flush=True)
             lines.append(line)
-    print(table(lines))
+    print(worst(lines) if options.by_share else table(lines))
     if options.picture:
-        picture(lines, options.picture)
+        (picture_by_share if options.by_share else picture)(lines, options.picture)
     return 0
 
 
