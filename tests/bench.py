@@ -8,12 +8,10 @@ and rounds of real nodes (`tests/bench_nodes.py`).
 from __future__ import annotations
 
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -27,55 +25,27 @@ from fedivon_app.clients.fedavg import PointClient, PointSettings
 from fedivon_app.clients.fedivon import FedIvonClient
 from fedivon_app.clients.flipout import FlipoutClient
 from fedivon_app.clients.task import Task
-from fedivon_app.core.codec import Payload
-from fedivon_app.core.compact import Compact
 from fedivon_app.core.compose import compose
 from fedivon_app.core.flat import Flat
 from fedivon_app.core.instructions import Instructions
 from fedivon_app.core.ivon import IVON
 from fedivon_app.core.merge_settings import MergeSettings
 from fedivon_app.core.models import build
-from fedivon_app.core.network import Architecture
 from fedivon_app.core.network_layers import MaxPool2
 from fedivon_app.core.posterior import Posterior
 from fedivon_app.core.predict import predict
 from fedivon_app.core.privacy import Plan, PrivateSteps
 from fedivon_app.core.privacy_settings import PrivacySettings
-from fedivon_app.core.settings import AnySettings
-from fedivon_app.core.wire_settings import WireSettings
 from fedivon_app.datasets.node_data import Partition
 from fedivon_app.datasets.sources import load
-from fedivon_app.methods import method, settings_of
+from fedivon_app.methods import settings_of
 from fedivon_app.strategies.aggregation import RULES, aggregate
 from tests.bench_nodes import rounds_of_nodes
 from tests.bench_pfl import beside_pfl, pace_of
 from tests.bench_runs import load_of_rounds, memory_of_rounds, random_pictures, rounds_by_engine
 from tests.bench_training import show_training
-
-Run = Callable[[], object]
-
-
-def contest(rivals: Mapping[str, Run], turns: int) -> dict[str, float]:
-    """Return the median milliseconds of CPU time of each rival.
-
-    They take turns, after one that does not count.
-    """
-    times: dict[str, list[float]] = {name: [] for name in rivals}
-    for turn in range(turns + 1):
-        for name, run in rivals.items():
-            began = time.process_time()
-            run()
-            if turn:
-                times[name].append(1e3 * (time.process_time() - began))
-    return {name: float(np.median(values)) for name, values in times.items()}
-
-
-def show(title: str, result: Mapping[str, float]) -> None:
-    """Print the times of rivals, and that of the first as a share of each other's."""
-    first = next(iter(result.values()))
-    cells = [f"{name} {value:.3g} ms" for name, value in result.items()]
-    ratios = [f"{first / value:.2f} of {name}" for name, value in list(result.items())[1:]]
-    print(f"{title:<52} {', '.join(cells)}: {', '.join(ratios)}", flush=True)
+from tests.bench_wire import codec_speed, coded_rounds, first_payload
+from tests.contest import Run, contest, show
 
 
 @dataclass(frozen=True)
@@ -206,48 +176,11 @@ def client_rounds(folder: Path, turns: int = 150) -> dict[str, float]:
     for name, one in CONTESTANTS.items():
         settings = compose(settings_of, "cifar10-fedivon", one.strategy, one.overrides)
         client = one.kind(settings, Partition(0, source, rows, rows))
-        arrays = client.codec.encode(_first_payload(settings, client.flat))
+        arrays = client.codec.encode(first_payload(settings, client.flat))
         told = Instructions(round=1, learning_rate=settings.client.learning_rate)
         config = {**told.to_config(), "keys": list(arrays)}
         rivals[name] = partial(client.fit, list(arrays.values()), config)
     return contest(rivals, turns)
-
-
-def coded_rounds(folder: Path, pictures: int, turns: int = 50) -> dict[str, float]:
-    """Return what `fit` takes FedIvon's client over the compact and over the raw wire.
-
-    It is lenet on pictures of CIFAR-10's size, 2 epochs with batches of 32. Over the compact wire
-    it is sent a whole posterior that it does not hold yet.
-    """
-    source = load("npz", folder, path=random_pictures(folder, (32, 32, 3), pictures))
-    rows = np.arange(pictures)
-    rivals: dict[str, Run] = {}
-    for wire in ("compact", "raw"):
-        settings = compose(settings_of, "cifar10-fedivon", "fedivon", [f"wire.codec={wire}"])
-        client = FedIvonClient(settings, Partition(0, source, rows, rows), state_root=folder)
-        told = Instructions(round=1, learning_rate=settings.client.learning_rate)
-        first = _first_payload(settings, client.flat)
-        fits = []
-        for posterior in (first.posterior, replace(first.posterior, mean=-first.posterior.mean)):
-            payload = Payload(posterior)
-            arrays = client.codec.encode(payload)
-            if isinstance(client.codec, Compact):
-                broadcast = client.codec.broadcast(payload)
-                told = replace(told, sent=broadcast.digest)
-                arrays = broadcast.whole
-            config = {**told.to_config(), "keys": list(arrays)}
-            fits.append(partial(client.fit, list(arrays.values()), config))
-        rivals[wire] = partial(_next, cycle(fits))
-    return contest(rivals, turns)
-
-
-def _next(runs: Iterator[Run]) -> None:
-    next(runs)()
-
-
-def _first_payload(settings: AnySettings, flat: Flat) -> Payload:
-    strategy = method(settings.strategy).strategy(settings, Architecture(slices=flat.slices))
-    return strategy.begin(flat.mean(), flat.buffers)
 
 
 def merge_speed(rule: str, clients: int = 20, size: int = 1_000_000, turns: int = 5) -> float:
@@ -262,25 +195,6 @@ def merge_speed(rule: str, clients: int = 20, size: int = 1_000_000, turns: int 
     merge = partial(aggregate, rule, stream, weights, posteriors[0])
     seconds = contest({"merge": merge}, turns)["merge"] / 1e3
     return clients * size * 8 / 1e9 / seconds
-
-
-def codec_speed(size: int, whole: bool, turns: int = 5) -> float:
-    """Return how many MB of float32 the compact codec encodes and decodes in a second.
-
-    Means and precisions are counted; means move by a fraction of sigma, as in training.
-    """
-    rng = np.random.default_rng(0)
-    precision = 5000 * np.exp(0.3 * rng.standard_normal(size))
-    sent = Posterior(0.05 * rng.standard_normal(size), precision)
-    moved = sent.mean + rng.laplace(0, 0.1, size) / np.sqrt(precision)
-    reply = Payload(Posterior(moved, precision * np.exp(0.03 * rng.standard_normal(size))))
-    reference = None if whole else Payload(sent)
-    codec = Compact(WireSettings(codec="compact"), (size // 10, size - size // 10))
-    both = {
-        "encode": lambda: codec.encode(reply, reference),
-        "decode": partial(codec.decode, codec.encode(reply, reference), reference),
-    }
-    return 8 * size / 1e6 / (sum(contest(both, turns).values()) / 1e3)
 
 
 def with_torchs_pooling(module: nn.Module) -> nn.Module:
