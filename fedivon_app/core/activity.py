@@ -32,6 +32,7 @@ _CLOSE = 16  # octaves by which u is close to 0 or 1
 _SILENT = -40  # as an octave: lower than any other, whatever is added
 _LOWEST = 2 * _SILENT
 _HIGHEST = LEVELS + COLUMN_LEVELS - _UNIT - _USUAL
+_NEAR = np.float32(2.0**18)  # class 0 is where octave + closeness is below -3: u is that far off
 
 
 @dataclass(frozen=True)
@@ -100,24 +101,31 @@ class Activity:
             if not 0 <= levels.min(initial=0) <= levels.max(initial=0) < most:
                 raise BadSymbols("a row or a column has a level of activity that there is not")
 
-    def classes(self, drawn: np.ndarray | None) -> np.ndarray:
-        """Return the class of each symbol, by what was drawn for it if that is known.
+    def busy(self, drawn: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+        """Return the places of symbols that are not of class 0, and the class of each.
 
-        Class 0 is for those of which hardly any is not zero.
+        Of class 0 are those of which hardly any is not zero. What was drawn for a symbol, if that
+        is known, tells it too: a step of 2**octave is then one of 2**(octave + closeness).
         """
-        found = np.empty(sum(one.rows * one.columns for one in self.matrices), np.int16)
-        rows = _octaves(_UNIT, LEVELS).take(self.rows) - np.int16(_LOWEST)
-        columns = _octaves(_USUAL, COLUMN_LEVELS).take(self.columns)
-        for part in replace(self, rows=rows, columns=columns)._parts(found):
-            weights = part.weights
-            weights[:] = part.rows[:, None]
+        size = sum(one.rows * one.columns for one in self.matrices)
+        reach = np.empty(size, np.float32)  # 2**octave
+        rows = _powers(_UNIT, LEVELS).take(self.rows)
+        columns = _powers(_USUAL, COLUMN_LEVELS).take(self.columns)
+        for part in replace(self, rows=rows, columns=columns)._parts(reach):
             if len(part.columns):
-                weights += part.columns
+                np.multiply(part.rows[:, None], part.columns, out=part.weights)
+            else:
+                part.weights[:] = part.rows[:, None]
         if drawn is None:
-            return _classes_by_octave().take(found)
-        found *= _CLOSE
-        found += _closeness().take(drawn)
-        return _classes_by_octave_and_closeness().take(found)
+            places = np.flatnonzero(reach > 2.0**-_UNIT)
+            return places, _classes_by_octave().take(_octave_of(reach[places]) - _LOWEST)
+        distance = np.minimum(drawn, ~drawn) + np.float32(0.5)  # of u from 0 or 1, in 2**-16
+        reach *= _NEAR
+        places = np.flatnonzero(distance < reach)
+        kinds = _octave_of(reach[places] / _NEAR) - _LOWEST
+        kinds *= _CLOSE
+        kinds += _closeness().take(drawn[places])
+        return places, _classes_by_octave_and_closeness().take(kinds)
 
     def _parts(self, weights: np.ndarray) -> Iterator[_Part]:
         first = row = column = 0
@@ -150,10 +158,16 @@ def _levels(sizes: np.ndarray, unit: int, count: int) -> np.ndarray:
     return found
 
 
-def _octaves(unit: int, count: int) -> np.ndarray:
-    """Return the octave of each level; that of silence is lower than any sum of others."""
-    octaves = np.arange(count, dtype=np.int16) - np.int16(unit)
+def _powers(unit: int, count: int) -> np.ndarray:
+    """Return 2**octave of each level; that of silence is lower than any product of others."""
+    octaves = np.arange(count) - unit
     octaves[0] = _SILENT
+    return np.ldexp(np.float32(1), octaves)
+
+
+def _octave_of(powers: np.ndarray) -> np.ndarray:
+    """Return the exponents of powers of two in float32, by their bits."""
+    octaves: np.ndarray = (powers.view(np.int32) >> 23) - np.int32(127)
     return octaves
 
 

@@ -53,7 +53,7 @@ def encode(
         activity = Activity.of(symbols, matrices)
         for levels in activity.told:
             encode_parts(encoder, levels, [len(levels)])
-        order = _Order.of(activity.classes(drawn))
+        order = _Order.of(len(symbols), *activity.busy(drawn))
         ordered = order.ordered(_folded(symbols, drawn))
         if wide:
             _encode_wide(encoder, ordered, order.ends)
@@ -87,7 +87,7 @@ def _decode(
     for levels in activity.told:
         decode_parts(decoder, [levels])
     activity.check()
-    order = _Order.of(activity.classes(drawn))
+    order = _Order.of(sum(one.rows * one.columns for one in matrices), *activity.busy(drawn))
     ordered = np.zeros(order.ends[-1], np.int32 if wide else np.int16)
     parts = _parts(ordered, order.ends)
     if wide:
@@ -122,14 +122,11 @@ class _Order:
     ends: list[int]
 
     @classmethod
-    def of(cls, classes: np.ndarray) -> _Order:
-        """Return the order by these classes."""
-        others = np.flatnonzero(classes != 0)
-        own = classes[others]
-        counts = np.bincount(own)
-        ends = len(classes) + np.cumsum(counts[counts > 0])
-        places = others[np.argsort(own, kind="stable")]
-        return cls(len(classes), places, [len(classes), *ends.tolist()])
+    def of(cls, size: int, places: np.ndarray, classes: np.ndarray) -> _Order:
+        """Return the order of so many symbols, with those that are not of class 0."""
+        counts = np.bincount(classes)
+        ends = size + np.cumsum(counts[counts > 0])
+        return cls(size, places[np.argsort(classes, kind="stable")], [size, *ends.tolist()])
 
     def ordered(self, symbols: np.ndarray) -> np.ndarray:
         """Return the symbols in this order."""
