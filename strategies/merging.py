@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,15 @@ from fedivon_app.strategies.robust_merge import Vetted
 from fedivon_app.strategies.roll_call import RollCall
 from fedivon_app.strategies.standing import Standing
 from fedivon_app.strategies.taken_back import additions, has_room, settled
-from fedivon_app.strategies.trial import COUPLED, Trial, at_hand, downhill, harmless, rises
+from fedivon_app.strategies.trial import (
+    COUPLED,
+    RUIN,
+    Trial,
+    at_hand,
+    downhill,
+    harmless,
+    rises,
+)
 from fedivon_app.strategies.vetting import Screened, Vetting
 
 
@@ -65,13 +74,15 @@ class Merging:
 
         def tried(passed: Screened) -> Posterior:
             kept = self.weighed(server_round, passed, standing)
+            if not kept.replies:
+                return previous.posterior
             return self._merge(server_round, kept, standing).posterior
 
         received = self.vetting.attacked(server_round, replies, previous, tried, standing.history)
         return self.vetting.screened(server_round, received, previous, standing.history)
 
     def weighed(self, server_round: int, screened: Screened, standing: Standing) -> Vetted:
-        """Return the replies that are merged, with their weights."""
+        """Return the replies that are merged, with their weights; none if all would be ruin."""
         previous = self._downlink.received(standing.payload)
         vetted = self.vetting.weighed(screened, previous, standing.moved)
         if self._trial is None:
@@ -144,8 +155,8 @@ class Merging:
         vetted = replace(vetted, replies=at_hand(vetted.replies))
         staying = (len(vetted.replies) + 1) // 2
         coupled = self._strategy.takes_replies_whole
+        sent = self._downlink.received(standing.payload)
         if not coupled:
-            sent = self._downlink.received(standing.payload)
             vetted = vetted.only(downhill(rises(vetted.replies, sent, trial)))
 
         def loss(places: Sequence[int]) -> float:
@@ -154,7 +165,8 @@ class Merging:
             return trial(Payload(merged.posterior, self._buffers(some, standing)))
 
         least = COUPLED if coupled else 0.0
-        kept = harmless(len(vetted.replies), loss, least=least, staying=staying)
+        most = inf if coupled else trial(sent) + RUIN
+        kept = harmless(len(vetted.replies), loss, least=least, staying=staying, most=most)
         return vetted.only(kept)
 
     def _settled(

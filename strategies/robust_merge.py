@@ -40,10 +40,11 @@ class Vetted:
     def only(self, kept: Sequence[int]) -> Vetted:
         """Return what is left if no other replies than these are kept."""
         replies = [self.replies[k] for k in kept]
-        weights = self.weights[list(kept)]
+        weights = self.weights[np.array(kept, int)]
         there = {reply.partition for reply in replies}
         gone = {reply.partition for reply in self.replies} - there
-        return Vetted(replies, weights / weights.sum(), self.left_out | gone)
+        whole = weights.sum() if len(weights) else 1.0
+        return Vetted(replies, weights / whole, self.left_out | gone)
 
 
 @dataclass(frozen=True, eq=False)

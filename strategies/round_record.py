@@ -89,6 +89,15 @@ class RoundRecord:
             self.line["not_chosen"] = sorted(partitions)
             self._forget(partitions)
 
+    def note_ruin(self) -> None:
+        """Record that every merge of the replies would ruin the model, and tell it."""
+        self.line["merged"] = False
+        log.warning(
+            "round %d: any merge of its replies would make the model much worse on the server's "
+            "own examples; the posterior stays as it was",
+            self.number,
+        )
+
     def note_weights(self, weights: np.ndarray, good: Sequence[Reply] = ()) -> None:
         """Record how much each reply counts in the merge, as far as it is known.
 

@@ -213,6 +213,9 @@ class Rounds(Strategy):
             return None, None
         kept = self.merging.weighed(server_round, screened, self.standing)
         self._record.note_not_chosen(kept.left_out)
+        if not kept.replies:
+            self._record.note_ruin()
+            return None, None
         self._record.note_weights(kept.weights, kept.replies)
         outcome = self.merging.outcome(
             server_round,

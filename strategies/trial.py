@@ -6,11 +6,13 @@ which for a while is no harm.
 
 Who makes the merge worse is left out then: first the one without whom the loss is smallest, then
 the next among those who are left, until nobody's absence would make it smaller. Half of the replies
-stay at least.
+stay at least, unless the merge would be ruin: a loss far above that of what was sent. Then more are
+left out until it is not, all of them if need be, and nothing is merged.
 
 Where a reply is taken whole, with what its client's dual has made of it, to leave it out wrongly
-costs more than it does good. There it is not one reply that tells but the client's record: how much
-of all its steps led uphill, by what they raised the loss and lowered it.
+costs more than it does good. There no merge counts as ruin, and it is not one reply that tells but
+the client's record: how much of all its steps led uphill, by what they raised the loss and lowered
+it.
 
 A reply is held against the others, and not against what was sent: a client that has two of ten
 classes makes a model worse if it is alone, and better among others that lack these classes.
@@ -20,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import sqrt
+from math import inf, sqrt
 
 import numpy as np
 
@@ -31,6 +33,8 @@ from fedivon_app.strategies.portraits import Doubt
 HELD = 1 << 26  # bytes of a round's replies that are held in memory at most
 
 COUPLED = 0.05  # of the loss: who is left out wrongly has made a step of its dual for nothing
+
+RUIN = 1.0  # by which a merge may raise the loss of what was sent, whoever has to be left out
 
 STEP = 0.05  # of a change: short enough for its direction to matter, and not its length
 
@@ -103,21 +107,25 @@ def downhill(raised: Sequence[float]) -> list[int]:
     return [place for place in range(len(raised)) if place not in gone]
 
 
-def harmless(count: int, loss: Loss, *, least: float = 0.0, staying: int = 0) -> list[int]:
+def harmless(
+    count: int, loss: Loss, *, least: float = 0.0, staying: int = 0, most: float = inf
+) -> list[int]:
     """Return the places of the replies, of so many, that do no harm among each other.
 
     What the loss falls by without a reply has to be more than the share `least` of it. Half of the
-    replies stay, or so many as `staying`.
+    replies stay, or so many as `staying`, as long as the loss is not above `most`.
     """
-    few = staying or (count + 1) // 2
+    few = max(staying or (count + 1) // 2, 1)
     kept = list(range(count))
-    if count <= max(few, 1):
+    if count <= few and most == inf:
         return kept
-    now = loss(kept)
-    while len(kept) > few:
+    now = loss(kept) if kept else 0.0
+    while len(kept) > few or now > most:
+        if len(kept) == 1:
+            return []
         without = {one: loss([other for other in kept if other != one]) for one in kept}
         worst = min(kept, key=without.__getitem__)
-        if not without[worst] < (1 - least) * now:
+        if now <= most and not without[worst] < (1 - least) * now:
             break
         kept.remove(worst)
         now = without[worst]

@@ -1,11 +1,17 @@
 """Every method under attack, with and without a defence; and what the defence is worth."""
 
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 import torch
 
+from fedivon_app.core.compose import compose
 from fedivon_app.core.errors import RunError
 from fedivon_app.core.merge_settings import ADVISED
-from fedivon_app.methods import METHODS
+from fedivon_app.methods import METHODS, method, settings_of
+from fedivon_app.server.setup import prepare
+from fedivon_app.strategies.rounds import Rounds
 from tests.attack_table import measured
 from tests.golden import InProcess, context_of, run
 
@@ -49,6 +55,31 @@ def test_examples_of_the_servers_own_tell_who_trains_on_flipped_labels():
     with_it = measured("demo", "fedivon", [*words, "merge.robust=held-out"])
     by_history = measured("demo", "fedivon", [*words, "merge.robust=auto"])
     assert with_it["accuracy"] > by_history["accuracy"] + 10
+
+
+@pytest.mark.parametrize(("steep", "merged"), [(0.01, True), (1000, False)])
+@pytest.mark.parametrize("name", ["fedavg", "fedivon", "bayes-admm"])
+def test_no_merge_is_taken_that_ruins_the_model_on_the_servers_own_examples(name, steep, merged):
+    """The loss is the way from what was sent, so that all merges are ruin, or none is."""
+    words = ["data.clients=6", "clients_per_round=null", "data.holdout=50", "client.epochs=1"]
+    settings = compose(settings_of, "demo", name, [*words, "merge.robust=held-out"])
+    prepared = prepare(settings)
+    strategy = method(name).strategy(settings, prepared.architecture)
+    begin = strategy.begin(prepared.flat.mean(), prepared.flat.buffers)
+
+    def trial(payload):
+        return steep * float(np.linalg.norm(payload.posterior.mean - begin.posterior.mean))
+
+    loop = Rounds(strategy, begin, trial=trial)
+    records = []
+    observer = SimpleNamespace(
+        score=lambda number, payload: None, finished=lambda _, record: records.append(record)
+    )
+    loop.start(InProcess(6), loop.arrays(), 1, observer=observer)
+    merged = merged or name == "bayes-admm"  # whose clients step their duals all the same
+    assert [record["merged"] for record in records] == [merged]
+    same = np.array_equal(loop.standing.payload.posterior.mean, begin.posterior.mean)
+    assert same is not merged
 
 
 ADMM = [  # values with which BayesADMM learns the digits

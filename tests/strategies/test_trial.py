@@ -70,6 +70,18 @@ def test_a_merge_that_cannot_be_evaluated_is_worse_than_any():
     assert harmless(4, lambda places: inf if 2 in places else 1.0) == [0, 1, 3]
 
 
+def test_nobody_stays_whose_merge_would_be_ruin():
+    points = [9, 8, 1, -1]
+    assert harmless(4, distance(points), most=5.0) == [2, 3]
+    assert harmless(4, distance(points), staying=4, most=5.0) == [0, 1, 2, 3]
+    assert harmless(4, distance(points), staying=4, most=4.0) == [1, 2, 3]
+    assert harmless(3, distance([9, 8, 7]), most=7.5) == [1, 2]
+    assert harmless(3, distance([9, 8, 7]), most=6.5) == []
+    assert (
+        harmless(1, distance([9]), most=10.0) == [0] and harmless(0, distance([]), most=0.0) == []
+    )
+
+
 @given(values)
 def test_nobody_is_left_whose_absence_would_help_and_nothing_is_worse_than_before(points):
     loss = distance(points, target=1.0)
