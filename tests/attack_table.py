@@ -152,7 +152,7 @@ def picture_by_share(lines: list[dict[str, Any]], path: Path) -> None:
     attacks = sorted({line["attack"] for line in lines}, key=lambda name: (name != "none", name))
     columns = columns_of(lines)
     heat = Heat(
-        title="Accuracy % under attack, by defence and share of liars",
+        title=f"{lines[0]['strategy']}: accuracy %",
         rows=["no attack" if attack == "none" else attack for attack in attacks],
         columns=[f"{robust}\n{float(share):.0%}" for robust, share in columns],
         values=np.array(
