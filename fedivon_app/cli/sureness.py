@@ -28,7 +28,7 @@ def answerable(folders: Iterable[Path]) -> str:
     """Return how many test examples each method can answer if nearly all answers are to be right.
 
     Those that it is least certain of, by the entropy of its predictions, go unanswered. Nothing is
-    said of a single method, or where all can answer everything. Seeds count that all methods have.
+    said of a single method, or where all can answer everything. Only seeds count that all have.
     """
     shares: dict[str, dict[int, float]] = {}
     for folder in folders:

@@ -16,7 +16,8 @@ class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mis
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen = set()
-        for key, _ in node.value:
+        names = (key for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+        for key in names:  # what is no name is an error below
             if key.value in seen:
                 line = key.start_mark.line + 1
                 raise yaml.YAMLError(f"{key.value!r} is there twice, again in line {line}")

@@ -34,7 +34,8 @@ COMMON = (  # what every method's run goes through, besides its two halves
     "fedivon_app.datasets.node_data",
     "fedivon_app.datasets.builtin",
 )
-READERS = (  # they find and read files: what is in these is the data's matter, not the code's
+READERS = (  # they find and read files: what is in these is compared by itself, not their code
+    "fedivon_app.core.yaml_reading",
     "fedivon_app.datasets.sources",
     "fedivon_app.datasets.cache",
     "fedivon_app.datasets.image_folder",

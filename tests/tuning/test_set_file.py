@@ -73,6 +73,7 @@ def test_settings_shows_what_a_file_makes(file, capsys):
         ("methods: [fedavg]", "methods must hold names of methods"),
         ("- 1", "must hold names and values"),
         ("a: [", "is not valid YAML"),
+        ("rounds: {{n}}", "is not valid YAML"),
         (
             "rounds: 3\nseed: 1\nrounds: 4",
             "not valid YAML: 'rounds' is there twice, again in line 3",
